@@ -1,6 +1,5 @@
 import gzip
 import io
-import json
 import lzma
 import sys
 from pathlib import Path
@@ -69,15 +68,10 @@ BAD_LINES = {
         b"c\t \xe3\x80\x80",
         "the target side is empty: fill it in or delete the line",
     ),
-    "empty line": (b"", "the line is empty: delete it"),
     "missing tab": (
         b"c d",
         "there is no tab between source and target: put one there, or name the second of two "
         "parallel files as tgt_file",
-    ),
-    "too many columns": (
-        b"c\td\te",
-        "the line has 3 columns where 2 are expected: choose with columns=(0, 1)",
     ),
     "too long": (
         b"c\t" + b"d" * 100_000,
@@ -160,21 +154,11 @@ def test_parallel_files_of_different_lengths(write, src, tgt):
     assert sentence(path, tgt_file=tgt_file, skip_bad=True) == expected
 
 
-@pytest.mark.parametrize("keys", [("src", "tgt"), ("source", "target"), ("input", "output")])
-def test_jsonl(write, keys):
-    lines = [json.dumps({"id": 7, keys[0]: p.src, keys[1]: p.tgt}) for p in PAIRS]
-    content = "\n".join(lines).encode()
-    for name in ("pairs.jsonl", "pairs.json.gz", "pairs"):
-        raw = gzip.compress(content, mtime=0) if name.endswith(".gz") else content
-        assert list(read_pairs(write(raw, name))) == PAIRS
-
-
 BAD_JSON = {
     "invalid JSON": (b'{"src": "a", ', "invalid JSON at character 13: write one whole object"),
     "missing key": (b'{"src": "a"}', "there is no key 'tgt' among 'src': add it, or leave"),
     "not a string": (b'{"src": "a", "tgt": {}}', "the target must be a string, but it is {}:"),
     "empty target": (b'{"src": "a", "tgt": null}', "the target side is empty:"),
-    "empty line": (b" ", "the line is empty: delete it"),
     "invalid UTF-8": (
         b'{"src": "\\ud800", "tgt": "b"}',
         "character 0 of the source is half of a surrogate pair: write the whole character",
@@ -204,12 +188,6 @@ def table(tmp_path):
         return tmp_path / "pairs.parquet"
 
     return table
-
-
-def test_parquet(table):
-    path = table(en=["a b", "c"], fr=["x", "y z"])
-    assert list(read_pairs(path)) == PAIRS
-    assert list(read_pairs(path.rename(path.with_name("pairs")))) == PAIRS
 
 
 def test_bad_parquet(table, write, stdin):

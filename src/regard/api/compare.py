@@ -121,7 +121,8 @@ def compare_models(
     if not first.task.has_sources:
         return _compare_texts(first, second, list(sources), shown, done)
     names = metric_names(first.task.tokens.metrics(), metric) if references is not None else []
-    here, there = (_answers(model, sources, beam) for model in (first, second))
+    options: dict[str, Any] = {"attention": False} | ({} if beam is None else {"beam": beam})
+    here, there = ([o.text for o in m.predict(sources, **options)] for m in (first, second))
     targets = here if references is None else [accepted[0] for accepted in references]
     pairs = _trace_pairs(first, second, sources, targets, done)
     answers = list(zip(here, there, strict=True))
@@ -134,11 +135,6 @@ def compare_models(
     same = confidence_interval("exact", there, [[text] for text in here], normalizer=normalizer)
     forced = "both wrote what A answers" if references is None else "both wrote the reference"
     return ModelComparison(scores, same, heads, examples, forced, notes)
-
-
-def _answers(model: Model, sources: Sequence[Any], beam: int | None) -> list[str]:
-    options: dict[str, Any] = {} if beam is None else {"beam": beam}
-    return [output.text for output in model.predict(sources, attention=False, **options)]
 
 
 def _check_comparable(first: Model, second: Model, sources: Sequence[Any]) -> None:

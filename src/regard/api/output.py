@@ -84,18 +84,13 @@ def model_info(paths: Sequence[Path], presets: Sequence[str]) -> ModelInfo:
     The step is the last that was trained, and the checkpoint a hash of the weights.
     """
     folders = [RunFolder(path) for path in paths]
+    step = next((row.get("step") for row in reversed(folders[0].metrics.rows())), None)
     return ModelInfo(
         name=" + ".join(path.resolve().name for path in paths),
         kind=" + ".join(dict.fromkeys(presets)),
         checkpoint=" + ".join(_short_hash(folder.model_file) for folder in folders),
-        step=_last_step(folders[0]),
+        step=step if isinstance(step, int) and 0 <= step < 2**31 else None,
     )
-
-
-def _last_step(folder: RunFolder) -> int | None:
-    """Return the step of the last valid row of the metrics; None if unknown."""
-    step = next((row.get("step") for row in reversed(folder.metrics.rows())), None)
-    return step if isinstance(step, int) and 0 <= step < 2**31 else None
 
 
 def _short_hash(file: Path) -> str:

@@ -39,9 +39,11 @@ LABELS: Final = 3
 
 def predict(args: PredictArgs) -> None:
     """Predict the target of each line of a file: one prediction per line on stdout."""
-    table = args.output if args.output is not None and _is_table_file(args.output) else None
-    if args.output is not None and table is None:
-        return _predict_shards(args, args.output)
+    path = args.output
+    is_table = path is not None and path.suffix.lower() in SUFFIXES and not path.is_dir()
+    table = path if is_table else None
+    if path is not None and table is None:
+        return _predict_shards(args, path)
     fix = "name the folder for the answers with -o"
     refuse("stand beside -o", fix, ray=args.ray, workers=args.workers)
     if table is not None:
@@ -268,11 +270,6 @@ def _split(words: list[Path]) -> tuple[list[Path], list[str]]:
     if folders and (str(last) == "-" or not bundled_models.is_run(last)):
         return folders, [str(last)]
     return words, ["-"]
-
-
-def _is_table_file(path: Path) -> bool:
-    """Return whether a file is a table by its ending."""
-    return path.suffix.lower() in SUFFIXES and not path.is_dir()
 
 
 def _answer_rows(model: Any, source: Any, output: Any, others: int) -> list[dict[str, Any]]:

@@ -145,8 +145,9 @@ def table_layout(table: Table, wanted: ReadOptions) -> TableLayout:
         quoted = quoted or any(QUOTED.fullmatch(cell) for row in rows for cell in row)
         if table.kind != "tsv" or not quoted:
             return layout
-        warning = message("data.quoted", file=table.name)
-        return layout._replace(note=" ".join(filter(None, (layout.note, warning))))
+        return layout._replace(
+            note=f"{layout.note} {message('data.quoted', file=table.name)}".strip()
+        )
     if not isinstance(wanted.columns, RunColumns):
         wanted.check_unused("columns")
     shape = Format("pairs", features=2 if wanted.features else None, references=wanted.references)

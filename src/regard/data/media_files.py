@@ -139,7 +139,9 @@ def read_picture(source: Any, *, max_pixels: int | None = None) -> Picture:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):  # an error in tests
         raise _too_many_pixels(name, "more", most) from None
     except Exception as error:  # a decoder raises anything for a damaged file
-        reason = f"a picture must be whole, but this one cannot be decoded ({_line(error)})"
+        text = " ".join(str(error).split()).rpartition("': ")[2]
+        said = text.rstrip(".")[:120] or type(error).__name__
+        reason = f"a picture must be whole, but this one cannot be decoded ({said})"
         raise DataError(name, None, reason, SAVE_AGAIN, kind="no picture") from None
 
 
@@ -336,8 +338,3 @@ def _exists(name: str) -> bool:
         return _files_exist.get() and os.path.exists(name)
     except ValueError:  # a NUL
         return False
-
-
-def _line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return text.rpartition("': ")[2].rstrip(".")[:120] or type(error).__name__
