@@ -181,6 +181,7 @@ def test_an_encoder_starts_a_classifier(home, tmp_path, said, model, preset, too
     new = first_weights(run)
     assert all(any(torch.equal(tensor, t) for t in new.values()) for tensor in old)
     assert old
+    assert regard.load(tmp_path / "run", device="cpu").task.labels
 
 
 @pytest.mark.parametrize(

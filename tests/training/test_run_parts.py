@@ -123,6 +123,7 @@ def test_weights_are_verified(tmp_path):
     path.write_bytes(struct.pack("<Q", 2) + b"{}")
     with pytest.raises(UnusableWeightsError):
         check_sizes({"hidden": 1}, read_shapes(path, inside=tmp_path))
+    check_sizes({"max_positions": 9, "positions": "rotary"}, {})
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from regard.symbols import PAD, SYMBOLS, UNK
 from regard.tasks import Encoders, Task, TaskType, TextInput, choose_task
 from regard.training.adapters import adapted_config
 from regard.training.checkpoint import weights_of_step
-from regard.training.config import Config, all_options, make_config, preset_options, size_table
+from regard.training.config import Config, all_options, make_config, size_table
 from regard.training.run_folder import BEFORE, RunFolder, Saved, find_run, split_step
 
 Say = Callable[[str], None]
@@ -170,8 +170,9 @@ def _inherited(start: StartModel, preset: str, *, same: bool) -> dict[str, Any]:
     options = all_options(theirs.preset, theirs.model_size, theirs.model)
     if options.get("encoder_layers") is not None:
         options["layers"] = options["encoder_layers"]
-    known = preset_options(preset).keys()
-    return found | {"model": {n: v for n, v in options.items() if n in known and v is not None}}
+    usual = all_options(preset, theirs.model_size, {})
+    chosen = {n: v for n, v in options.items() if n in usual and v not in (None, usual[n])}
+    return found | {"model": chosen}
 
 
 def _named(tokenizer: Tokenizer) -> str:

@@ -143,7 +143,8 @@ def check_sizes(settings: Mapping[str, object], shapes: WeightShapes) -> None:
     longest = max((axis for shape in shapes.values() for axis in shape), default=0)
     most = max(longest, len(shapes))
     for name, value in settings.items():
-        limit = MAX_FREE if name in FREE else most
+        no_table = name == "max_positions" and settings.get("positions") != "learned"
+        limit = MAX_FREE if name in FREE or no_table else most
         if isinstance(value, int) and value > limit:
             raise UnusableWeightsError(
                 f"config.json asks for {name}={value!r:.80}, and the largest size that they have "
