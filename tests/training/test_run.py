@@ -4,13 +4,14 @@ import errno
 import io
 import signal
 import time
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
 from safetensors.torch import load_file
 
 from regard.errors import DataError
-from regard.training import RunError, loop, make_config, resume_run, start_run
+from regard.training import RunError, RunFolder, loop, make_config, resume_run, run, start_run
 from training.tools import SETTINGS, assert_same, weights
 
 # trains or decodes with real models: not part of `make check`
@@ -108,3 +109,16 @@ def test_a_start_that_fails_leaves_the_folder_free(begin, tmp_path, data):
     begin()
     with pytest.raises(RunError, match="must be new"):
         begin()
+
+
+def test_a_run_that_was_killed_before_its_first_step_chooses_its_network(tmp_path, monkeypatch):
+    lines = (f"word {'good' if i % 2 else 'bad'} {i}\t{'yn'[i % 2]}\n" for i in range(60))
+    (tmp_path / "x.tsv").write_text("".join(lines))
+    config = make_config({"data": str(tmp_path / "x.tsv"), "steps": 1})
+    with monkeypatch.context() as killed:
+        killed.setattr(RunFolder, "discard", lambda folder: None)
+        killed.setattr(run, "prepare", Mock(side_effect=DataError("x", 1, "gone", "go on")))
+        with pytest.raises(DataError, match="gone"):
+            start_run(config, tmp_path / "run")
+    resume_run(tmp_path / "run", quiet=True)
+    assert RunFolder(tmp_path / "run").read_config().preset == "classifier-rnn"

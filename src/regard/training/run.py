@@ -109,7 +109,7 @@ def start_run(
     with folder.held():
         folder.check_new()  # again, since another process may have been faster
         folder.sweep()
-        folder.write_config(config)
+        folder.write_config(config, chosen=False)
         if launch_id():
             write_atomic(folder.launch_file, json.dumps(launch).encode())
         try:

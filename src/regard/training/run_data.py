@@ -233,7 +233,7 @@ def _encoders(
         if options:
             config = make_config(options, with_preset_of(config, chosen))
             chosen.check_settings(config)
-            folder.write_config(config)
+            folder.write_config(config, chosen=False)
             examples.config = config
         if most is not None:
             examples.every = _thinned(examples.reader(examples.place("train")), most, say)

@@ -410,9 +410,10 @@ class RunFolder:
         """True if the run has come to its end: the card is written last."""
         return self.card_file.exists()
 
-    def write_config(self, config: Config) -> None:
-        """Write the settings of the run."""
-        record = {"format": FORMAT, "regard": __version__, "config": config.model_dump()}
+    def write_config(self, config: Config, *, chosen: bool = True) -> None:
+        """Write the settings of the run; those that are given alone until the others are chosen."""
+        settings = config.model_dump(exclude_unset=not chosen)
+        record = {"format": FORMAT, "regard": __version__, "config": settings}
         record["checksum"] = json_checksum(record)
         write_atomic(self.config_file, (json.dumps(record, indent=2) + "\n").encode())
 
