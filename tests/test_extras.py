@@ -34,11 +34,26 @@ def loaded(statement):
     return set(done.stdout.split())
 
 
+NOT_FOR_COMMANDS = packages(
+    one for name in EXTRAS if name not in ("all", "dev", "docs") for one in EXTRAS[name]
+) - {"regard"}
+#: every module of the command line, so that no command needs the extras of another
+COMMANDS = (
+    "import pkgutil, importlib, regard.cli as c; "
+    "[importlib.import_module(f'regard.cli.{m.name}') for m in pkgutil.iter_modules(c.__path__)]"
+)
+
+
 @pytest.mark.slow
-def test_layers_load_torch_and_little_else():
-    found = loaded("import regard.attention, regard.layers")
+@pytest.mark.parametrize(
+    ("statement", "others"),
+    [("import regard.attention, regard.layers", NOT_FOR_LAYERS), (COMMANDS, NOT_FOR_COMMANDS)],
+    ids=["layers", "commands"],
+)
+def test_little_is_loaded_that_is_not_needed(statement, others):
+    found = loaded(statement)
     assert "torch" in found
-    assert not found & NOT_FOR_LAYERS
+    assert not found & others
 
 
 def test_all_has_every_extra_and_the_core_has_none():

@@ -53,6 +53,7 @@ REFUSED = {
     "regard serve g2p --port 0": "pip install 'regard[serve]'",
     "regard watch run --port 0": "pip install 'regard[serve]'",
     "regard export run": "pip install 'regard[onnx]'",
+    "regard lab --list": "pip install 'regard[lab]'",
 }
 EXTRAS = {
     "cjk": ("python -c 'import jieba, budoux, pythainlp'",),

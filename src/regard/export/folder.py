@@ -11,10 +11,9 @@ from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-import onnxruntime
 import torch
 from jinja2 import StrictUndefined, Template
 from torch import Tensor, nn
@@ -25,7 +24,6 @@ from regard.data import lookup_codecs, text_codec
 from regard.decoding import DecodingOptions, decode
 from regard.errors import ArgumentError, ExportError
 from regard.export import beam_search
-from regard.export.decode import Exported
 from regard.layers import LearnedPositions
 from regard.models import NumberModel, SequenceModel
 from regard.models.protocol import inference
@@ -34,6 +32,9 @@ from regard.symbols import BOS, EOS, PAD, UNK
 from regard.tasks.inputs.graph_inputs import GraphInputs
 from regard.training import RunFolder, Saved
 from regard.version import __version__
+
+if TYPE_CHECKING:
+    from regard.export.decode import Exported
 
 TOLERANCE: Final = 1e-4
 #: lengths of the sources of each batch: one alone, the shortest that there is, and mixed ones
@@ -48,6 +49,8 @@ def verify(saved: Saved, folder: Path) -> float:
     Both follow the model's greedy search, and the log-probabilities of all tokens are compared at
     each step. Raises ExportError if they differ by more than the tolerance, or are NaN.
     """
+    from regard.export.decode import Exported  # not above: the extra may be missing
+
     model, inputs = saved.sequence_model, saved.task.input.graph_inputs()
     chance = torch.Generator().manual_seed(1)
     with inference(model), ops.use_backend("reference"):
@@ -72,7 +75,7 @@ def readable_errors() -> Iterator[None]:
         if not type(error).__module__.startswith("onnxruntime"):
             raise
         raise ExportError(
-            f"the graphs must run by onnxruntime, but version {onnxruntime.__version__} says "
+            f"the graphs must run by onnxruntime, but version {version('onnxruntime')} says "
             f"{str(error).splitlines()[0]!r}, so that nothing was kept: try another version, or "
             f"report it."
         ) from error
@@ -80,7 +83,7 @@ def readable_errors() -> Iterator[None]:
 
 def _differences(
     model: SequenceModel,
-    exported: Exported,
+    exported: "Exported",
     inputs: GraphInputs,
     batch: tuple[int, ...],
     chance: torch.Generator,

@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 CONFIDENCE: Final = 0.95
 #: with fewer sizes there are too few degrees of freedom to tell a bend from noise
@@ -146,6 +145,8 @@ def crossing(x: Numbers, rising: Numbers, other: Numbers) -> float | None:
 
 def student_t(freedom: int) -> float:
     """Return the half-width of Student's two-sided interval in standard errors."""
+    from scipy.special import stdtrit  # not above: the extra may be missing
+
     return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
