@@ -22,7 +22,7 @@ from regard.recipes import Recipe
 
 #: settings that may differ between runs of one recipe
 FREE: Final = ("seed", "device", "threads", "report", "baseline", "save_every")
-#: settings that may also differ on a CPU: budget and evaluation interval
+#: settings that may differ, too, where a CPU shows how fast a score is reached
 BUDGET: Final = ("minutes", "steps", "epochs", "patience", "eval_every")
 #: former fixed defaults that now depend on the data: recipes set them, earlier results did not
 FORMER: Final = {
@@ -46,8 +46,7 @@ def check(result: Record, recipe: Recipe, where: str) -> None:
         raise SystemExit(
             f"{where}: a result of a CPU must have a curve, but it has none: finish the run."
         )
-    timed = cpu and "test" not in result["scores"]  # it shows how fast a score is reached
-    free = (*FREE, *BUDGET) if timed else FREE
+    free = (*FREE, *BUDGET) if cpu and "test" not in result["scores"] else FREE
     for name in ("settings", "options", "decoding"):
         former = FORMER if name == "settings" else {}
         ours, theirs = (
