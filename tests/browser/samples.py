@@ -96,7 +96,6 @@ def sentence(heads=4, layers=2):
         checks={
             "tau_ablation": 0.62,
             "tau_ablation_random": 0.01,
-            "tau_ablation_by_head": [[0.5, 0.1, None, 0.4][:heads]] * layers,
             "shuffled_kept": 0.2,
             "faithfulness": {
                 "ablation": dict.fromkeys(MEASURED, 0.4),

@@ -27,7 +27,7 @@ def run_with(folder, *rows):
     ],
 )
 def test_a_curve_is_that_of_the_metric_that_decides(tmp_path, row, metric, value):
-    run = run_with(tmp_path, row, {**row, f"dev_{metric}": 7.0})
+    run = run_with(tmp_path, row, {**row, f"dev_{metric}": 7.0}, {**row, f"dev_{metric}": None})
     assert result_file.curve(run) == {"metric": metric, "points": [[10.0, value], [20.0, 7.0]]}
 
 

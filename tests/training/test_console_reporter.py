@@ -1,6 +1,7 @@
 """What a run shows."""
 
 import io
+import math
 import os
 import sys
 from contextlib import suppress
@@ -48,6 +49,8 @@ def test_a_row_for_each_evaluation():
     progress = Progress(step=7, epoch=2, seconds=3725.0)
     watch.on_evaluation(progress, evaluation(), best=True)
     watch.on_evaluation(progress, evaluation(), best=False)
+    row = evaluation(metrics={"r2": math.nan}, train_loss=math.inf).as_row(progress)
+    assert (row["dev_r2"], row["train_loss"], row["seconds"]) == (None, None, 3725.0)
     header, best, other = file.getvalue().splitlines()
     assert header.split() == (
         ["time", "step", "epoch", "tokens/s", "loss", "dev", "loss", "dev", "per", "dev", "exact"]

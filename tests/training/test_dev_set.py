@@ -4,9 +4,9 @@ import io
 import unicodedata
 
 import pytest
-import torch
 from rich.console import Console
 
+from regard.data import Tokenizer
 from regard.data import corpus as corpora
 from regard.symbols import SYMBOLS
 from regard.training import RunFolder, evaluator, make_config
@@ -62,14 +62,17 @@ def test_one_that_training_has_is_told_and_none_is_not(task, tmp_path):
     assert "1 of 344 dev sources (less than 1%) is also a source of training pairs" in told
 
 
-def test_outputs_without_an_end_are_cut_where_no_reference_reaches(task):
+def test_outputs_without_an_end_are_cut_where_no_reference_reaches(task, monkeypatch):
     it = task(["abc\tc b a", "ab\tb a"], max_tgt_len=99)[0]
     it.learner.module.eval()
-    with torch.no_grad():
-        it.learner.module.decoder.output.bias[len(SYMBOLS)] = 1e4  # one letter for ever
+    it.learner.module.decoder.output.bias.data[len(SYMBOLS)] = 1e4  # one letter for ever
     assert [len(said.split()) for said in it.evaluator.outputs()] == [2 * 3 + evaluator.EXTRA] * 2
     it.evaluator.max_tgt_len = 5
     assert [len(said.split()) for said in it.evaluator.outputs()] == [5, 5]
+    # as `evaluate` writes them, by what a model was imported with
+    monkeypatch.setattr(Tokenizer, "decoding", {"suppressed": [len(SYMBOLS)], "min_len": 7})
+    it.learner.module.decoder.output.bias.data[len(SYMBOLS) + 1] = 1e3
+    assert {*it.evaluator.outputs()} == {" ".join(it.evaluator.task.target.tokens([5]) * 7)}
 
 
 def test_references_are_compared_as_the_model_writes_them(task, monkeypatch):

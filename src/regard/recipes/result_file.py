@@ -125,7 +125,8 @@ def curve(folder: RunFolder) -> dict[str, Any]:
     names = [name.removeprefix("dev_") for name in rows[-1] if name.startswith("dev_")]
     # the loss comes first; if another metric selects, it comes next
     metric = next((name for name in names if name != "loss"), "loss")
-    return {"metric": metric, "points": [[row["seconds"], row[f"dev_{metric}"]] for row in rows]}
+    points = [[row["seconds"], row[f"dev_{metric}"]] for row in rows]
+    return {"metric": metric, "points": [point for point in points if point[1] is not None]}
 
 
 def scores(found: TaskScores, examples: int, seconds: float) -> dict[str, Any]:

@@ -69,17 +69,18 @@ class Evaluation:
     margin: float = 0.0
 
     def as_row(self, progress: Progress) -> dict[str, Any]:
-        """Return a line of metrics.jsonl."""
+        """Return a line of metrics.jsonl; NaN and infinities, which JSON has not, are None."""
         simple = progress.baseline
-        return {
+        row = {
             "step": progress.step,
             "epoch": progress.epoch,
             "tokens": progress.tokens,
             "seconds": round(progress.seconds, 3),
-            "train_loss": None if math.isnan(self.train_loss) else self.train_loss,
+            "train_loss": self.train_loss,
             **{f"dev_{name}": value for name, value in self.metrics.items()},
             **({} if simple is None else {f"baseline_{simple.metric}": simple.score}),
         }
+        return {name: value if math.isfinite(value) else None for name, value in row.items()}
 
 
 @final
@@ -253,9 +254,10 @@ class Evaluator:
         corpus, first = self.dev.corpus, self.dev.rows[: self.decoded]
         if not len(first):
             return []
-        longest = 2 * corpus.tgt_lengths[first].max() + EXTRA
-        limits = {"beam": 1, "max_len": int(min(self.max_tgt_len, longest))}
-        options = DecodingOptions(**{**limits, **self.task.tokens.decoding()})
+        longest = 2 * int(corpus.tgt_lengths[first].max()) + EXTRA
+        own = {**self.task.target.decoding, **self.task.tokens.decoding(), "beam": 1}
+        most = min(self.max_tgt_len, longest, own.get("max_len", longest))
+        options = DecodingOptions(**{**own, "max_len": max(most, own.get("min_len", 0))})
         outputs = [""] * len(first)
         size = GPU_BATCH if self.fabric.device.type == "cuda" else BATCH
         for places in _by_length(corpus.src_lengths[first], size):

@@ -452,9 +452,10 @@ def _finish(run: PreparedRun, progress: Progress, reporter: ConsoleReporter) -> 
 
 def describe_forgetting(run: PreparedRun, progress: Progress, final: float) -> str:
     """Return a sentence about what the model could do before, and about the new data."""
-    first = next((row for row in run.folder.metrics.rows() if row["step"] == 0), {})
     name = run.evaluator.metric.name
-    scores = {"final": final, "first": first.get(f"dev_{name}", math.nan)}
+    rows = run.folder.metrics.rows()
+    first = next((row[f"dev_{name}"] for row in rows if row["step"] == 0), None)
+    scores = {"final": final, "first": math.nan if first is None else first}
     if run.before is not None and progress.before is not None:
         scores |= {"before": progress.before, "after": run.before.evaluate().score}
     shown = {which: format_metric(name, score) for which, score in scores.items()}

@@ -13,14 +13,8 @@ from regard.seeing.page.report import (
 
 HISTORY = [
     {"step": 10, "tokens": 500, "seconds": 2.0, "train_loss": 3.0, "dev_loss": 2.5, "dev_per": 0.9},
-    {
-        "step": 20,
-        "tokens": 1100,
-        "seconds": 4.0,
-        "train_loss": 2.0,
-        "dev_loss": 1.5,
-        "dev_per": 0.4,
-    },
+    {"step": 20, "tokens": 1100, "seconds": 4.0}
+    | {"train_loss": 2.0, "dev_loss": 1.5, "dev_per": 999.7},
 ]
 
 
@@ -43,6 +37,7 @@ def test_a_report_has_curves_maps_and_a_table_and_no_script():
     assert "tiny &lt;b&gt;" in page
     for value in ("dev per", "0.9", "2.5", "1100"):
         assert value in page
+    assert "1e+03" not in page
 
 
 def test_labels_are_bars_of_probability_beside_the_simple_way():

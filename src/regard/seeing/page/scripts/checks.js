@@ -139,7 +139,7 @@ function nothing(app, why) {
 
 /** The sentences and numbers of `regard check`. */
 function numbers(checks) {
-  const { sentences = [], tau_ablation_by_head: heads, faithfulness, methods, unavailable_methods, ...rest } = checks ?? {};
+  const { sentences = [], faithfulness, methods, unavailable_methods, ...rest } = checks ?? {};
   const names = Object.keys(rest);
   if (!names.length && !sentences.length) return "";
   return h(
@@ -148,7 +148,6 @@ function numbers(checks) {
     h("h2", {}, t("page.checks.found")),
     h("ul", {}, ...sentences.map((sentence) => h("li", {}, String(sentence)))),
     faithfulness ? byMethod(faithfulness) : "",
-    heads?.flat().length > 1 ? byHead(heads) : "",
     names.length ? h("details", {}, h("summary", {}, t("page.checks.all-numbers")), list(rest)) : "",
   );
 }
@@ -190,16 +189,6 @@ function byMethod(found) {
   const caption = h("caption", {}, h("span", {}, t("page.checks.trust")));
   const table = h("table", { class: "checks faithfulness" }, caption, h("thead", {}, head), h("tbody", {}, ...rows));
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t("page.checks.faithfulness") }, table);
-}
-
-function byHead(layers) {
-  const rows = layers.slice(0, 48).map((taus, layer) =>
-    h("tr", {}, h("th", { scope: "row" }, t("page.layer", { layer })), ...taus.map((tau) => h("td", {}, worded(tau)))),
-  );
-  const head = h("tr", {}, h("td"), ...(layers[0] ?? []).map((_, i) => h("th", { scope: "col" }, t("page.head", { head: i }))));
-  const caption = h("caption", {}, h("span", {}, t("page.checks.by-head")));
-  const table = h("table", { class: "weights" }, caption, h("thead", {}, head), h("tbody", {}, ...rows));
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t("page.checks.agreement") }, table);
 }
 
 function list(found) {
