@@ -187,6 +187,7 @@ FILES = {
     "tabs in a csv file": ("x.csv", delimited(ROWS, HEADER, delimiter="\t"), ROWS),
     "csv, ragged": ("x.csv", b"id,text,label\n1,a,x\n2,b, c,y\n", RAGGED),
     "csv, comma without quotes": ("x.csv", b"a,x\nb, c,y\n", "line 2: the line has 3 columns"),
+    "csv, long cell": ("x.csv", b"a,x\n" + b"b" * 131_073, "a cell has more than 131,072"),
     "csv, quote left open": ("x.csv", b'a,x\n"b,y\nc,z\n', "line 2: the row is no CSV"),
     "csv in latin-1": (
         "x.csv", delimited(GERMAN, HEADER).decode().encode("latin-1"), GERMAN, "'schöner'"),

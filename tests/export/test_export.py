@@ -163,10 +163,8 @@ def assert_rows(found, expected):
 
 
 def run_decode(folder, *options, given=b"abc\n", **environment):
-    words = [sys.executable, folder / "decode.py", *options]
-    return subprocess.run(
-        words, input=given, env={**os.environ, **environment}, capture_output=True
-    )
+    words, env = [sys.executable, folder / "decode.py", *options], {**os.environ, **environment}
+    return subprocess.run(words, input=given, env=env, capture_output=True)
 
 
 @pytest.mark.slow
@@ -206,25 +204,18 @@ def test_an_exported_tagger_writes_as_many_tokens_as_it_reads(tmp_path):
     model, exported = regard.load(run, device="cpu"), Exported(export(run, tmp_path / "new").path)
     assert_searches_are_those_of_the_model(model, exported)
     rows = model.source_ids([*SOURCES, ""])
-    assert [len(found[0].tokens) for found in exported.search(rows)] == [
-        len(row) - 1 for row in rows
-    ]
+    lengths = [len(found[0].tokens) for found in exported.search(rows)]
+    assert lengths == [len(row) - 1 for row in rows]
 
 
-def test_what_differs_from_the_model_is_not_left(tmp_path, monkeypatch):
-    run = make_run(tmp_path / "run")
-    monkeypatch.setattr("regard.export.graphs.write_graphs", write_uniform_graphs)
-    with pytest.raises(ExportError, match=r"largest difference is \d.*nothing was kept"):
-        export(run, tmp_path / "new" / "exported")
-    assert list((tmp_path / "new").iterdir()) == []
-
-
-def test_graphs_that_do_not_run_are_reported(tmp_path, monkeypatch):
-    run = make_run(tmp_path / "run")
-    monkeypatch.setattr("regard.export.graphs.write_graphs", write_no_graphs)
-    with pytest.raises(ExportError, match=r"must run by onnxruntime.*nothing was kept"):
-        export(run, tmp_path / "exported")
-    assert not (tmp_path / "exported").exists()
+def test_options_cut_no_set_of_labels(tmp_path):
+    pairs = [(f"{a} {b}", f"{a}|{b}") for a in "abc" for b in "def"] * 9
+    settings = {"separator": "|", "size": "tiny", "steps": 40, "report": False, "quiet": True}
+    model = regard.fit(pairs, output=tmp_path / "run", device="cpu", **settings)
+    exported, texts = Exported(export(tmp_path / "run", tmp_path / "new").path), ["a d", "c f"]
+    found = [output.text for output in model.predict(texts, beam=1, nbest=2, max_len=1)]
+    assert exported(texts, beam=3, nbest=2, max_len=1) == found
+    assert any("|" in text for text in found)
 
 
 def write_uniform_graphs(model, given, folder):
@@ -263,6 +254,16 @@ def write_no_graphs(model, given, folder):
         node = onnx.helper.make_node("NoSuchOperator", ["src"], ["x"])
         save_graph(folder / name, [node], [("src", ids, ["batch"])], [("x", ids, ["batch"])])
     return Ports([], [], [], [])
+
+
+@pytest.mark.parametrize("write", [write_uniform_graphs, write_no_graphs])
+def test_graphs_that_differ_from_the_model_or_do_not_run_are_not_left(write, tmp_path, monkeypatch):
+    run = make_run(tmp_path / "run")
+    monkeypatch.setattr("regard.export.graphs.write_graphs", write)
+    why = "must run by onnxruntime" if write is write_no_graphs else r"largest difference is \d"
+    with pytest.raises(ExportError, match=f"{why}.*nothing was kept"):
+        export(run, tmp_path / "new" / "exported")
+    assert list((tmp_path / "new").iterdir()) == []
 
 
 @pytest.mark.usefixtures("default_signals")

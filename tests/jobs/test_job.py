@@ -56,7 +56,8 @@ def test_bad_sources_become_rows_with_an_error(tmp_path):
 
 
 def test_a_number_is_whole_and_has_no_score():
-    row = LoadedTask._row(SimpleNamespace(several=False), NumberPrediction(1e12 + 0.25, None))
+    trace = SimpleNamespace(target=SimpleNamespace(text="1e+12"))
+    row = LoadedTask._row(SimpleNamespace(several=False), NumberPrediction(1e12 + 0.25, trace))
     assert row == {"text": "1000000000000.25", "score": None}
 
 

@@ -229,7 +229,11 @@ def _parsed_rows(
             return
         except csv.Error as error:
             fix = 'write a quote inside of quotes twice, as in "say ""hi"""'
-            yield first, BadLine("invalid CSV", f"the row is no CSV ({error})", fix)
+            reason = f"the row is no CSV ({error})"
+            if "field limit" in str(error):
+                reason = f"a cell has more than {csv.field_size_limit():,} characters"
+                fix = "close the quote that it begins with, or save long cells as JSONL or Parquet"
+            yield first, BadLine("invalid CSV", reason, fix)
 
 
 def _with_points(rows: Rows, name: str) -> tuple[Rows, str]:

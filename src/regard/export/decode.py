@@ -134,7 +134,7 @@ class Exported(ExportedGraphs):
         """
         if batch < 1:
             raise ValueError(f"batch must be at least 1, but it is {batch}: choose a larger one.")
-        chosen = replace(self.options, **options)
+        chosen = self.search_options(**options)
         self.check_positions(rows)
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         found: list[list[beams.BeamHypothesis]] = [[] for _ in rows]
@@ -143,6 +143,11 @@ class Exported(ExportedGraphs):
             for i, several in zip(part, self._search([rows[i] for i in part], chosen), strict=True):
                 found[i] = several
         return found
+
+    def search_options(self, **given: Any) -> beams.SearchOptions:
+        """Return the options of the run with those given, but for those that the output fixes."""
+        fixed = self.manifest["fixed"]
+        return replace(self.options, **{k: v for k, v in given.items() if k not in fixed})
 
     def _search(
         self, rows: list[Any], options: beams.SearchOptions
@@ -293,7 +298,7 @@ def main() -> None:
         predict_numbers(ExportedNumbers(folder, threads), lines, sys.stdout, size)
         return
     model = Exported(folder, threads)
-    predict_lines(model, lines, sys.stdout.buffer, size, replace(model.options, **own))
+    predict_lines(model, lines, sys.stdout.buffer, size, model.search_options(**own))
 
 
 if __name__ == "__main__":

@@ -204,7 +204,7 @@ def _write(saved: Saved, run: Path, folder: Path, kind: str) -> dict[str, Any]:
         from regard.export.ctranslate2_model import MAX_POSITIONS, verify_engine, write_model
 
         write_model(saved, run, folder)
-        compare, described = verify_engine, {"search": _search(saved)}
+        compare, described = verify_engine, _search(saved)
     elif kind == "numbers":
         from regard.export.graphs import verify_numbers, write_number_graph
 
@@ -216,7 +216,7 @@ def _write(saved: Saved, run: Path, folder: Path, kind: str) -> dict[str, Any]:
         ports = write_graphs(saved.sequence_model, inputs, folder)
         simplify(folder)
         graphs = ports.graphs(inputs, saved.text_target.vocab_size)
-        described = {"search": _search(saved), **graphs}
+        described = {**_search(saved), **graphs}
     manifest = _manifest(saved, run, folder, kind) | described
     if kind == "ctranslate2":
         limits = manifest["limits"]
@@ -235,8 +235,10 @@ def _write_manifest(manifest: dict[str, Any], folder: Path) -> None:
 def _search(saved: Saved) -> dict[str, Any]:
     found = {"beam": saved.config.beam, "length_penalty": DecodingOptions().length_penalty}
     names = {field.name for field in fields(beam_search.SearchOptions)}
-    own = saved.text_target.decoding | saved.task.tokens.decoding()
-    return found | {name: value for name, value in own.items() if name in names}
+    fixed = saved.task.tokens.decoding()
+    found |= saved.text_target.decoding | fixed
+    search = {name: value for name, value in found.items() if name in names}
+    return {"search": search, "fixed": sorted(names & fixed.keys())}
 
 
 def _manifest(saved: Saved, run: Path, folder: Path, kind: str) -> dict[str, Any]:

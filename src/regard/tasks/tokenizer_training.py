@@ -83,16 +83,16 @@ def learn_target_tokenizer(
     elif asked == "auto" and (found := choose_label_tokenizer(targets, each)) is not None:
         found = found._replace(reason=message("train.why.labels-refuse", reason=found.reason))
     if found is None:
+        if len(set(targets)) == 1:
+            say(message("train.constant-target", file=file, value=f"{targets[0]!r:.40}"))
         return learn_tokenizer(settings, "target", asked, targets, say)
     tokenizer = Tokenizer.train("label", targets)
-    count = tokenizer.vocab_size - len(SYMBOLS)
-    if count < 2:
-        label = tokenizer.tokens([len(SYMBOLS)])[0]
-        reason = f"labels must be two or more different ones, but all targets are {label!r:.40}"
+    labels = tokenizer.tokens(range(len(SYMBOLS), tokenizer.vocab_size))
+    if len(labels) < 2:
+        reason = f"labels must be two or more different ones, but all targets are {labels[0]!r:.40}"
         fix = "add examples of another label, or choose another tgt_tokenizer and preset"
         raise DataError(file, None, reason, fix)
-    say(message("train.labels", count=count, reason=found.reason))
-    labels = tokenizer.tokens(range(len(SYMBOLS), tokenizer.vocab_size))
+    say(message("train.labels", count=len(labels), reason=found.reason))
     if asked == "auto" and len(labels) > 2 and all(label.isdecimal() for label in labels):
         say(message("train.labels-or-numbers", label=labels[0]))
     if settings.preset not in LABEL_PRESETS and "preset" in settings.model_fields_set:

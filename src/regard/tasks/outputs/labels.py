@@ -66,10 +66,8 @@ class LabelOutput(TokenOutput):
         """Return whether labels are asked for, or the preset writes nothing else."""
         if settings.preset in {*LABEL_PRESETS, *STORY_PRESETS}:
             return True
-        return settings.tgt_tokenizer == "label" and settings.preset not in {
-            *TAG_PRESETS,
-            *SPAN_PRESETS,
-        }
+        others = {*TAG_PRESETS, *SPAN_PRESETS}
+        return settings.tgt_tokenizer == "label" and settings.preset not in others
 
     @classmethod
     def fits(cls, encoder: TargetEncoder) -> bool:
@@ -199,7 +197,7 @@ class LabelSetOutput(LabelOutput):
 
     def decoding(self) -> dict[str, Any]:
         """Return options to write label after label, until none is above the threshold."""
-        return {"beam": 1, "max_len": len(self.labels), "forbid_unknown": True}
+        return {"beam": 1, "nbest": 1, "max_len": len(self.labels), "forbid_unknown": True}
 
     def probabilities(
         self, module: SequenceModel, src: Tensor, lengths: Tensor

@@ -86,8 +86,8 @@ class NumberPrediction:
 
     @property
     def text(self) -> str:
-        """The number with six digits."""
-        return f"{self.value:.6g}"
+        """The number with six digits, or as many as tell numbers of the training data apart."""
+        return self.trace.target.text
 
     def __float__(self) -> float:
         return self.value
@@ -125,12 +125,8 @@ class ValueOutput(NumbersOutput):
     def check_settings(cls, settings: Settings) -> None:
         """Raise ArgumentError for settings of targets that are texts."""
         if settings.preset not in LABEL_PRESETS:
-            raise ArgumentError(
-                "preset",
-                f"be one of {', '.join(LABEL_PRESETS)} where targets are numbers",
-                settings.preset,
-                "choose one of them",
-            )
+            rule = f"be one of {', '.join(LABEL_PRESETS)} where targets are numbers"
+            raise ArgumentError("preset", rule, settings.preset, "choose one of them")
         refuse_settings(settings, NOT_TOKENS, "be left out where targets are numbers")
         if settings.metric not in ("auto", "loss", "mse", "mae"):
             rule = "be mse, mae or loss where targets are numbers"
@@ -145,7 +141,7 @@ class ValueOutput(NumbersOutput):
         values = np.array([float(target) for target in targets])
         mean, deviation = float(values.mean()), float(values.std())
         if deviation == 0:
-            say(message("train.constant-target", file=file, value=values[0]))
+            say(message("train.constant-target", file=file, value=f"{mean:g}"))
         ends = {"low": values.min(), "high": values.max()}
         why = message("train.why.given", setting="numbers=true")
         say(message("train.number", why=why, mean=mean, deviation=deviation, **ends))
@@ -229,19 +225,14 @@ class ValueOutput(NumbersOutput):
         rng = np.random.default_rng(0)
         changed, place_of = [], []
         for place, others in enumerate(able.others):
-            drawn = rng.choice(len(others), min(TRIED, len(others)), replace=False)
-            for i in drawn:
+            for i in rng.choice(len(others), min(TRIED, len(others)), replace=False):
                 changed.append(able.put(row, {place: others[int(i)]}))
                 place_of.append(place)
-        values = np.concatenate(
-            [
-                self._values(model, changed[i : i + BATCH], device)[0]
-                for i in range(0, len(changed), BATCH)
-            ]
-        )
+        starts = range(0, len(changed), BATCH)
+        values = [self._values(model, changed[i : i + BATCH], device)[0] for i in starts]
         tokens_read = len(found.trace.source.tokens)
         change = np.zeros(tokens_read)
-        np.add.at(change, place_of, found.value - values)
+        np.add.at(change, place_of, found.value - np.concatenate(values))
         change /= np.maximum(np.bincount(place_of, minlength=tokens_read), 1)
         return replace(
             found.trace,
@@ -273,11 +264,9 @@ class ValueOutput(NumbersOutput):
         pairs = list(self.input.read_examples(self.settings, place, self.check_pair))
         if not pairs:
             raise DataError(str(file), None, "there must be pairs to score", "add some")
-        sources = map(self.input.of_pair, pairs)
         gold = np.array([float(pair.tgt) for pair in pairs])
-        found = self.predictions(model, sources, device)
         values = []
-        for one in found:
+        for one in self.predictions(model, map(self.input.of_pair, pairs), device):
             values.append(one.value)
             advance(1 / len(pairs))
         own = regression_scores(np.array(values), gold)
@@ -320,7 +309,9 @@ class ValueOutput(NumbersOutput):
         self, source: Any, row: Any, value: float, maps: Mapping[str, Sequence[Tensor]]
     ) -> NumberPrediction:
         text = self.input.text(source, row)
-        shown = f"{value:.6g}"
+        scale = self.encoder.scale[0]
+        digits = 6 + int(math.log10(min(max(scale, abs(value)) / scale, 1e10)))
+        shown = f"{value:.{digits}g}"
         length = len(text.tokens)
         found = tuple(
             Map.of(kind, layer, own[:, :, :length].float().cpu().numpy(), missing=True)  # type: ignore[arg-type]
