@@ -481,8 +481,8 @@ class RunFolder:
         config = self.read_config()
         if weights is None and not self.model_file.exists():
             raise RunError(
-                f"{self.path} must hold model.safetensors, but the run has not been evaluated yet: "
-                f"go on with `regard train --resume {self.path}`."
+                f"{self.path} must hold model.safetensors, but it was removed, or no evaluation "
+                f"has written it yet: go on with `regard train --resume {self.path}`."
             )
         task = self.read_task(config)
         model = self._checked_model(config, task, weights)
