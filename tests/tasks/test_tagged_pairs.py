@@ -3,6 +3,7 @@
 import pytest
 from rich.console import Console
 
+from regard.data import Pair
 from regard.errors import DataError
 from regard.training import RunFolder, make_config
 from regard.training.setup import prepare
@@ -33,6 +34,12 @@ def test_a_pair_of_other_lengths_is_named(tmp_path):
     )
 
 
+def test_an_evaluation_counts_lines_of_other_lengths(tmp_path):
+    output = task(tmp_path, GOOD).evaluator.task.tokens
+    pairs = [Pair("a b", "B A", 1), Pair("a b c", "A B", 2)]
+    assert "than the model writes: 1;" in output.output_notes(["B A", "B A C"], pairs)[0]
+
+
 def test_tokens_count_and_not_words(tmp_path):
     letters = [(src.replace(" ", ""), tgt) for src, tgt in GOOD]
     assert len(task(tmp_path, letters, src_tokenizer="char").batches.epochs.corpus) > 30
@@ -48,24 +55,21 @@ def test_pairs_of_other_lengths_are_left_out_if_bad_lines_are(tmp_path):
         made = task(tmp_path, rows, Console(file=said, width=400), skip_bad=True)
         said.seek(0)
         text = said.read()
-    assert len(made.batches.epochs.corpus) + len(made.evaluator.dev.sources) == len(GOOD)
-    assert (
-        made.batches.epochs.corpus.src_lengths == made.batches.epochs.corpus.tgt_lengths + 1
-    ).all()
+    corpus = made.batches.epochs.corpus
+    assert len(corpus) + len(made.evaluator.dev.sources) == len(GOOD)
+    assert (corpus.src_lengths == corpus.tgt_lengths + 1).all()
     counts = [line for line in text.splitlines() if "left out" in line]
     assert sum("other number of tokens" in line for line in counts) in (1, 2)
     assert "line 1: the preset rnn writes one token" in text
 
 
 def test_a_dev_pair_of_other_lengths_is_named_by_its_own_file(tmp_path):
-    dev = tmp_path / "dev.tsv"
-    dev.write_text("a b\tA B\na b\tA\n")
+    (dev := tmp_path / "dev.tsv").write_text("a b\tA B\na b\tA\n")
     with pytest.raises(DataError, match=r"dev\.tsv, line 2: .* 2 source .* 1 target token \(sp"):
         task(tmp_path, GOOD, dev=str(dev))
 
 
 def test_where_no_line_is_left_the_first_is_named(tmp_path):
     rows = [(src, f"{tgt} more") for src, tgt in GOOD]
-    said = r"tsv, line \d+: all \d+ pairs are bad \(\d+ other number.*, this one because"
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=r"all \d+ pairs are bad \(\d+ other number.*this one bec"):
         task(tmp_path, rows, skip_bad=True)

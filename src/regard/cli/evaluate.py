@@ -178,8 +178,7 @@ def _print_classes(report: ClassReport, console: Console) -> None:
     titles += [message("table.precision"), message("table.recall"), "F1"]
     titles += [message("evaluate.examples"), message("evaluate.predicted")]
     print_table(console, titles, cells)
-    more = len(report.rows) - MOST_CLASSES_PRINTED
-    if more > 0:
+    if (more := len(report.rows) - MOST_CLASSES_PRINTED) > 0:
         console.print(message("evaluate.more-classes", count=more), highlight=False)
     for sentence in report.notes:
         console.print(message("sentence", text=sentence), highlight=False, markup=False)

@@ -125,8 +125,7 @@ def _grow(settings: Settings, side: str, tokenizer: Tokenizer, say: Say) -> Toke
         if path is None:
             continue
         more = tokenizer.grown(open_word_vectors(path).words(), settings.vocab_size)
-        added = more.vocab_size - tokenizer.vocab_size
-        if added:
+        if added := more.vocab_size - tokenizer.vocab_size:
             say(message("train.grown", side=translated("train.side", side), count=added, path=path))
         tokenizer = more
     return tokenizer

@@ -175,18 +175,15 @@ class LabelSetOutput(LabelOutput):
     def learn(cls, settings: Settings, targets: list[str], *, file: str, say: Say) -> TargetEncoder:
         """Learn the labels."""
         separator = LabelSetOptions.of(settings).separator
-        codec = LabelSetCodec.train(targets, separator)
-        tokenizer = Tokenizer("labels", codec)
+        tokenizer = Tokenizer("labels", LabelSetCodec.train(targets, separator))
         sizes = list(map(len, tokenizer.encode_batch(targets)))
         count = tokenizer.vocab_size - len(SYMBOLS)
         if count < 2 or 2 * count > sum(sizes):
-            raise DataError(
-                file,
-                None,
+            reason = (
                 f"labels must be two or more that come again, but {len(sizes):,} targets, such as "
-                f"{targets[0]!r:.40}, name {count:,} different ones",
-                "choose another separator, or leave it out",
+                f"{targets[0]!r:.40}, name {count:,} different ones"
             )
+            raise DataError(file, None, reason, "choose another separator, or leave it out")
         each = sum(sizes) / len(sizes)
         say(message("train.label-sets", count=count, each=each, separator=repr(separator)))
         return tokenizer

@@ -191,9 +191,8 @@ class ValueOutput(NumbersOutput):
         scaled, gold = np.concatenate(found), np.concatenate(right)
         error = scaled - gold
         loss = np.abs(error).mean() if self.options.loss == "mae" else (error**2).mean()
-        return DevScores(
-            {"loss": float(loss), **regression_scores(self._decode(scaled), self._decode(gold))}
-        )
+        scores = regression_scores(self._decode(scaled), self._decode(gold))
+        return DevScores({"loss": float(loss), **scores})
 
     def dev_traces(self, model: AnyModel, dev: DevSet, device: torch.device) -> Sequence[Trace]:
         """Return traces of the first dev sources, unless these are only names of tables."""

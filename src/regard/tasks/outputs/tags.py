@@ -59,16 +59,15 @@ class TagOutput(TokenOutput):
         """
         bad, good, rest = BadLines(skip_bad, advice=SETTING_HINTS), 0, iter(pairs)
         while chunk := list(itertools.islice(rest, CHUNK)):
-            reads = self.input.rows([self.input.of_pair(pair) for pair in chunk])
-            writes = self.tokenizer.encode_batch([pair.tgt for pair in chunk])
-            for pair, read, written in zip(
-                chunk, map(self.input.length, reads), writes, strict=True
-            ):
-                if read != len(written):
-                    bad.add(file, pair.line, self._unequal(pair, read, len(written)))
-                    continue
-                good += 1
-                yield pair
+            rows = self.input.rows([self.input.of_pair(pair) for pair in chunk])
+            reads = map(self.input.length, rows)
+            writes = map(len, self.tokenizer.encode_batch([pair.tgt for pair in chunk]))
+            for pair, read, written in zip(chunk, reads, writes, strict=True):
+                if read == written:
+                    good += 1
+                    yield pair
+                else:
+                    bad.add(file, pair.line, self._unequal(pair, read, written))
         if bad.total and not good:
             first = bad.first[0]
             what = f"all {bad.total:,} pairs are bad ({bad.reasons})"
@@ -103,6 +102,13 @@ class TagOutput(TokenOutput):
     def metrics(self) -> tuple[str, ...]:
         """Return metrics of tags, and of the spans that they mark."""
         return ("span-f1", "tag-accuracy") if self._has_spans else ("tag-accuracy", "exact")
+
+    def output_notes(self, predictions: Sequence[str], pairs: Sequence[Pair]) -> tuple[str, ...]:
+        """Return how many lines have another number of tags than the model writes."""
+        right = self.tokenizer.encode_batch([pair.tgt for pair in pairs])
+        both = zip(self.tokenizer.encode_batch(list(predictions)), right, strict=True)
+        count = sum(len(own) != len(gold) for own, gold in both)
+        return (message("evaluate.other-lengths", count=count),) if count else ()
 
     def class_report(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]]
