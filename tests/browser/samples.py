@@ -126,10 +126,10 @@ def hostile():
         text,
         (Map.of("cross", 0, peaked(size, size)),),
         model=ModelInfo(name=HOSTILE[0], kind=HOSTILE[2]),
-        notes=HOSTILE[:3],
+        notes=(*HOSTILE[:3], HOSTILE[8]),
         checks={
             HOSTILE[0]: HOSTILE[2],
-            "sentences": [HOSTILE[0]],
+            "sentences": [HOSTILE[0], HOSTILE[8]],
             "faithfulness": {HOSTILE[0]: {"gain": HOSTILE[1], "insertion": HOSTILE[0]}, "x": None},
         },
     )

@@ -45,6 +45,11 @@ def test_a_check_names_what_the_number_depends_on(trained):
     trace = trained.check("the good film")
     assert int(trace.derived["ablation"][0].argmax()) == 1
     assert "good (+" in trace.checks["sentences"][0]
+    for one in (trace, trained.trace("the film"), trained("the film").trace):
+        assert (one.model, one.decoded.mode) == (trained.info, "one pass")
+    for name in ("target", "methods", "versus"):
+        with pytest.raises(ArgumentError, match=f"{name} must be left out"):
+            trained.check("the good film", **{name: "all"})
 
 
 def test_vectors_have_numbers_as_well(tmp_path):

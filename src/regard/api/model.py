@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Any, overload
 
@@ -25,6 +26,7 @@ from regard.api.predictor import (
     PredictRequest,
     check_kinds,
     decoding_options,
+    refuse_for_numbers,
     run_what_if,
 )
 from regard.api.tables import (
@@ -55,6 +57,7 @@ from regard.seeing.trace.output import Output
 from regard.seeing.trace.view import Links
 from regard.tasks import ScoreTable
 from regard.tasks.inputs.base import is_table
+from regard.tasks.outputs.number import NumberPrediction
 from regard.training import RunError, RunFolder, Saved
 
 
@@ -216,9 +219,16 @@ class Model:
         if batch is not None:
             check_least(1, batch=batch)
         if self.task.numbers is not None:
-            yield from self.task.numbers.predictions(self.trained, texts, self.device)
+            found = self.task.numbers.predictions(self.trained, texts, self.device)
+            yield from map(self._named, found)
         else:
             yield from self.predictor.predict(texts, request, batch)
+
+    def _named(self, found: Any) -> Any:
+        """Return a prediction of numbers whose trace names the model; a forecast has none."""
+        if isinstance(found, NumberPrediction):
+            return replaced(found, trace=self._named(found.trace))
+        return replaced(found, model=self.info) if isinstance(found, Trace) else found
 
     def check_source(self, text: Any) -> None:
         """Raises if a line of text, or a table of vectors, cannot be a source of this model.
@@ -271,7 +281,9 @@ class Model:
     ) -> list[Trace]:
         """Return the trace of each of several texts, computed as one batch; see `trace`."""
         if self.task.numbers is not None:
-            return self.task.numbers.traces(self.trained, texts, self.device)
+            refuse_for_numbers(self.task, target=targets, kinds=kinds, **options)
+            found = self.task.numbers.traces(self.trained, texts, self.device)
+            return list(map(self._named, found))
         return [trace for _, trace in self._traces(texts, targets, kinds, options)]
 
     def check(
@@ -299,7 +311,9 @@ class Model:
             options: of decoding, as for a call; without effect if `target` is given.
         """
         if self.task.numbers is not None:
-            return self.task.numbers.checked(self.trained, text, self.device)
+            asked = {"target": target, "methods": methods, "versus": versus, **options}
+            refuse_for_numbers(self.task, **asked)
+            return self._named(self.task.numbers.checked(self.trained, text, self.device))
         if methods is None and (versus is not None or not self.task.has_sources):
             methods = "all"
         if methods is not None:

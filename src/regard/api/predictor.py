@@ -373,10 +373,14 @@ class Predictor:
         text, sides = self.task.input.text(source, row), self.task.has_sources
         sizes = len(text.tokens), len(target.tokens)
         maps = trimmed_maps(found.attention, *sizes, rows_are_inputs=not sides)
-        notes = self.task.trace_notes(text, target)
-        if not self.task.tokens.end_is_certain and not any(t.special for t in target.tokens[-1:]):
+        notes, output = self.task.trace_notes(text, target), self.task.tokens
+        if not output.end_is_certain and not any(t.special for t in target.tokens[-1:]):
             notes = (*notes, CUT_OFF)
         target = with_probs(target, found.token_log_probs)
+        if found.alternatives and output.exclusive:  # the labels of a set do not compete
+            target = with_alternatives(
+                target, found, self.task.target, is_label=output.end_is_certain
+            )
         return with_segmented_words(Trace(text, target, maps, self.info, info, notes=notes))
 
     def traces(
@@ -397,14 +401,10 @@ class Predictor:
         found = force_decode(
             self.module, src, lengths, forced, options, kinds=kinds, alternatives=ALTERNATIVES_ASKED
         )
-        pairs = zip(map(Source, targets), forced, strict=True)
-        texts = [self._without_certain_end(text_given(tgt, *pair)) for pair in pairs]
         traces = []
-        for i, h in enumerate(found):
-            info, text = (
-                DecodingInfo(log_prob=h.log_prob),
-                with_alternatives(texts[i], h, tgt, is_label=self.task.tokens.end_is_certain),
-            )
+        for i, (h, target, ids) in enumerate(zip(found, targets, forced, strict=True)):
+            text = self._without_certain_end(text_given(tgt, Source(target), ids))
+            info = DecodingInfo(log_prob=h.log_prob)
             traces.append((h.tokens, self._trace(sources[i], rows[i], text, h, info)))
         return traces
 
@@ -428,9 +428,6 @@ class Predictor:
             unk: text for its unknown tokens; words of the source, if None, where these are known.
         """
         text = self._written(found, self.task.unknown_words(source) if unk is None else unk)
-        if found.alternatives:
-            is_label = self.task.tokens.end_is_certain
-            text = with_alternatives(text, found, self.task.target, is_label=is_label)
         return self._trace(source, row, text, found, decoding_info(options, found, rank))
 
     def stream(
@@ -637,6 +634,14 @@ def check_kinds(kinds: Collection[str] | None) -> Collection[str]:
             "kinds", f"be a list of some of {', '.join(KINDS)}", repr(wrong[0]), "choose among them"
         )
     return kinds
+
+
+def refuse_for_numbers(task: Task, **given: Any) -> None:
+    """Raise ArgumentError for an option of a search if the model predicts numbers."""
+    for name, value in given.items():
+        if task.numbers is not None and value is not None:
+            rule = "be left out for a model that predicts numbers"
+            raise ArgumentError(name, rule, value, "ask for a prediction or a check without it")
 
 
 def decoding_options(task: Task, beam: int, options: dict[str, Any]) -> DecodingOptions:

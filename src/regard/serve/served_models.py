@@ -9,10 +9,15 @@ from typing import Any, Final, NamedTuple, final
 from regard import api, safe_read
 from regard.api import bundled_models
 from regard.api.bundled_models import BundledCard
-from regard.api.predictor import changed_source, check_kinds, decoding_options, run_what_if
+from regard.api.predictor import (
+    changed_source,
+    check_kinds,
+    decoding_options,
+    refuse_for_numbers,
+    run_what_if,
+)
 from regard.data.media_files import without_files
 from regard.decoding_options import DEFAULT, given_options
-from regard.errors import ArgumentError
 from regard.messages import LANGUAGES, message, use_language
 from regard.models import PRESETS
 from regard.seeing import Trace
@@ -159,14 +164,9 @@ class ServedRun:
 
     def check_options(self, verb: str, options: Mapping[str, Any]) -> None:
         """Raise ArgumentError for what a model that predicts numbers has no use for."""
-        if self.task.numbers is None:
-            return
         given: Json = {f"/api/{verb}": "asked"} if verb in ("what-if", "answers") else {}
         given |= {name: options.get(name) for name in TOKEN_OPTIONS}
-        for name, value in given.items():
-            if value is not None:
-                rule = "be left out for a model that predicts numbers"
-                raise ArgumentError(name, rule, value, "ask /api/run or /api/check without it")
+        refuse_for_numbers(self.task, **given)
 
     def source_length(self, source: Any) -> int:
         """Return the positions that the model reads of a source, `eos` not counted."""

@@ -26,7 +26,7 @@ from regard.models import LABEL_PRESETS, AnyModel, Maps, NumberModel
 from regard.models.encoder_only import Regressor
 from regard.models.protocol import inference
 from regard.safe_read import parse_number
-from regard.seeing import Map, Text, Token, Trace
+from regard.seeing import DecodingInfo, Map, Text, Token, Trace
 from regard.tasks.inputs.array import ArrayInput
 from regard.tasks.outputs.base import NumbersOutput
 from regard.tasks.outputs.number_graphs import NumberGraph, Rescaled
@@ -318,7 +318,8 @@ class ValueOutput(NumbersOutput):
             for layer, weights in enumerate(layers)
             for own in [weights if kind == "cross" else weights[:, :length]]
         )
-        trace = Trace(text, Text(shown, (Token(shown),)), found, notes=self.input.notes(text))
+        info, notes = DecodingInfo("one pass"), self.input.notes(text)
+        trace = Trace(text, Text(shown, (Token(shown),)), found, decoded=info, notes=notes)
         return NumberPrediction(value, trace, self.input.unknown(source, row))
 
 
