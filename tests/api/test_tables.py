@@ -99,6 +99,16 @@ def test_sources_and_targets_apart():
         _ = model.classes_
 
 
+def test_names_that_are_numbers_are_no_places():
+    rows = [{1: text, 0: stars} for text, stars in zip(TEXTS, COLUMNS["stars"], strict=True)]
+    table = pa.table({"1": TEXTS, "0": COLUMNS["stars"]})
+    for given, roles in ((rows, {"source": 1, "target": 0}), (table, {})):
+        model = regard.fit(given, **roles, **{**SMALL, "steps": 1})
+        assert model.config.columns == ("1", "0")
+        assert model.task.labels == ("1", "2")
+        assert len(model.predict(table)) == model.evaluate(rows).pairs == len(TEXTS)
+
+
 def test_columns_that_are_not_there_or_not_clear_are_named():
     rows = [{"a": "x", "b": "y", "c": 1}] * 3
     with pytest.raises(ArgumentError, match="target must be one of the columns, a, b, c"):

@@ -19,7 +19,7 @@ from regard.models import NumberOutput
 from regard.models.forecasters import patch_count
 from regard.tasks.inputs.series import SeriesInput, SeriesOptions
 from regard.tasks.outputs.forecast import _rank_correlation, over_time
-from regard.training import RunFolder, make_config, start_run
+from regard.training import RunFolder, make_config, new_config, start_run
 
 SIZES = {"horizon": 5, "look_back": 13, "patch_len": 5, "stride": 3}
 TINY = {"dim": 8, "heads": 2, "feed_forward": 8, "layers": 1, "device": "cpu"}
@@ -185,6 +185,32 @@ def test_evaluation_counts_unseen_windows_beside_the_baselines(run, data):
     errors = [scaled[i : i + 5] - scaled[i - 1] for i in range(104, 126)]
     assert found["scores"][1]["mse"] == pytest.approx(np.mean(np.square(errors)), rel=1e-5)
     assert found["scores"][1]["mae"] == pytest.approx(np.mean(np.abs(errors)), rel=1e-5)
+
+
+def test_rows_of_another_file_are_unseen_and_a_new_run_has_seen_its_own(tmp_path):
+    def numbered(name, rows, sign=1):
+        def own(i, cells):
+            return [str(sign * float(cell)) for cell in cells[1:]]
+
+        return write(tmp_path / name, rows, own, "load,temperature")
+
+    files = numbered("a.csv", 130), numbered("longer.csv", 150), numbered("other.csv", 150, -1)
+    run = start_run(make_config({"data": str(files[0]), **BRIEF}), tmp_path / "run", quiet=True)
+    model = package.load(run.path, device="cpu")
+    more = "windows from 104 on, which the run has not seen"
+    said = [f"22 {more}", f"42 {more}", "133 windows"]
+    assert [model.evaluate(file).examples for file in files] == said
+    with pytest.raises(DataError, match="all of its rows are training or dev rows"):
+        model.evaluate(numbered("shorter.csv", 50))
+    # another order of columns, one that is new, and more rows
+    header = "temperature,load,c"
+    own = write(tmp_path / "b.csv", 200, lambda i, cells: [*cells[:0:-1], str(i % 7)], header)
+    settings = {"data": str(own), "start": str(run.path), "steps": 1, "device": "cpu"}
+    tuned = start_run(new_config(settings), tmp_path / "tuned", quiet=True)
+    scaler = package.load(tuned.path, device="cpu").task.input.encoder
+    assert scaler.columns == ("temperature", "load", "c")
+    assert scaler.mean[:2] == model.task.input.encoder.mean[::-1]
+    assert scaler.seen_until == 159
 
 
 @pytest.mark.sample(1)

@@ -1,7 +1,7 @@
 """Evaluation of a model on pairs: metrics of its predictions, with confidence intervals."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -98,6 +98,15 @@ def check_pairs(pairs: Any) -> Any:
     return pairs
 
 
+def pair_row(pair: Any) -> Any:
+    """Return a pair as readers take it: a tuple, or a dictionary; they reject anything else."""
+    if isinstance(pair, str):
+        return (pair,)
+    if isinstance(pair, Mapping):
+        return {str(name): value for name, value in pair.items()}
+    return tuple(pair) if isinstance(pair, Iterable) and not isinstance(pair, Set) else pair
+
+
 def known_pairs(task: Task, pairs: Iterable[Pair]) -> list[Pair]:
     """Return the pairs, without features if the model has none."""
     return list(pairs) if task.input.feature_names else [p._replace(features=()) for p in pairs]
@@ -127,11 +136,11 @@ def _peek_columns(
     task: Task, pairs: Any, columns: Sequence[int | str] | None
 ) -> tuple[Any, Sequence[int | str] | None]:
     """Return the pairs, and the run's columns if the first pair is a dictionary that has them."""
-    rest = iter(pairs)
+    rest = map(pair_row, pairs)
     first = list(islice(rest, 1))
-    own = column_names(task.settings.columns)
+    own = task.settings.columns
     if columns is None and own is not None and first and isinstance(first[0], Mapping):
-        columns = own if all(name in first[0] for name in own) else None
+        columns = column_names(own) if {*own} <= first[0].keys() else None
     return chain(first, rest), columns
 
 

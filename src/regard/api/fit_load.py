@@ -1,7 +1,7 @@
 """`fit` and `load`: train a model, or load trained ones."""
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +11,7 @@ import torch
 from regard import device as devices
 from regard import extras
 from regard.api import bundled_models
-from regard.api.evaluate_pairs import check_pairs
+from regard.api.evaluate_pairs import check_pairs, pair_row
 from regard.api.model import Model
 from regard.api.tables import (
     choose_named,
@@ -251,7 +251,7 @@ def _examples(
         targets = [pair[1] for pair in rows]
         settings |= target_settings(targets, settings)
         return rows, None, targets
-    rows = [_row(pair) for pair in check_pairs(pairs)]
+    rows = [*map(pair_row, check_pairs(pairs))]
     columns = settings.get("columns")
     columns = [*map(str.strip, columns.split(","))] if isinstance(columns, str) else columns
     named = bool(rows) and isinstance(rows[0], Mapping)
@@ -262,11 +262,3 @@ def _examples(
     targets = [row.get(columns[1]) for row in rows] if named and columns else []
     settings |= target_settings(targets, settings) if asked else {}
     return rows, columns, targets
-
-
-def _row(pair: Any) -> Any:
-    """Return a pair as readers take it: a tuple, or a dictionary; they reject anything else."""
-    if isinstance(pair, str):
-        return (pair,)
-    other = not isinstance(pair, tuple | Mapping | Set) and isinstance(pair, Iterable)
-    return tuple(pair) if other else pair

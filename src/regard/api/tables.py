@@ -40,7 +40,9 @@ def choose_named(
 ) -> tuple[str, str]:
     """Return the columns of source and target; one that is not named is chosen as in files."""
     names = [str(name) for name in rows[0]] if rows else []
-    parts = [source] if isinstance(source, str) else list(source or ())
+    several = isinstance(source, Iterable) and not isinstance(source, str)
+    parts = [] if source is None else [*map(str, source if several else [source])]
+    target = None if target is None else str(target)
     for role, name in (*(("source", part) for part in parts), ("target", target)):
         if name is not None and name not in names:
             rule = f"be one of the columns, {', '.join(names)}"

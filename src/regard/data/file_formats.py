@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from regard.data.error_hints import PYTHON_HINTS, BadLine, Columns, ErrorHints
-from regard.data.pairs import NUMBER, Format, FormatKind, RunColumns, json_object
+from regard.data.pairs import NUMBER, Format, FormatKind, RunColumns, column_name, json_object
 from regard.data.stories import ANSWER_NAMES, MESSAGES, PAIR_LABELS, question_columns
 from regard.data.table_files import ENOUGH_ROWS, Table
 from regard.errors import ArgumentError, DataError
@@ -92,7 +92,8 @@ class ReadOptions:
         """
         if not isinstance(self.columns, RunColumns):
             return self.columns
-        words = [column for column in _flat(self.columns) if isinstance(column, str)]
+        flat = _flat(self.columns, names if by_name else ())
+        words = [column for column in flat if isinstance(column, str)]
         known = {name.strip() for name in names}
         fits = any(word.strip() in known for word in words)
         if not words and not by_name:
@@ -200,7 +201,7 @@ def _header_layout(
         src, tgt = roles.shown
         note = message("data.header.used", file=file, src=src, tgt=tgt, option=option)
         note += _left_out(others)
-    return TableLayout(shape, note, roles.recorded)
+    return TableLayout(shape, note, roles.recorded(by_name=False))
 
 
 def _records_layout(table: Table, wanted: ReadOptions) -> TableLayout:
@@ -210,16 +211,15 @@ def _records_layout(table: Table, wanted: ReadOptions) -> TableLayout:
     keys = list(table.names or map(str, records[line] if line else ()))
     columns = wanted.columns_for(keys, by_name=True)
     if columns is not None:
-        flat = _flat(columns)
+        flat = _flat(columns, keys)
         joined = len(flat) > len(columns)
         if table.names is not None:
             flat = [keys[place] for place in _places(file, None, keys, flat, wanted.advice)]
-        elif any(isinstance(column, int) for column in columns):
+        elif any(isinstance(column, int) for column in flat):
             where = "the source is JSON" if kind == "jsonl" else "the pairs are dictionaries"
             rule = f"be names where {where}"
             raise ArgumentError("columns", rule, repr(columns), "name its keys")
-        names = flat if joined or table.names is not None else columns
-        return TableLayout(_chosen(kind, names, wanted, joined=joined))
+        return TableLayout(_chosen(kind, flat, wanted, joined=joined))
     if MESSAGES in keys:
         return TableLayout(Format(kind, (MESSAGES, MESSAGES)))
     if not keys:
@@ -233,7 +233,7 @@ def _records_layout(table: Table, wanted: ReadOptions) -> TableLayout:
         shape = Format(kind, roles[:2], question=roles.question)
     others = [key for key in plain if key not in roles[:3]]
     note = "" if roles.known else _chosen_note(file, roles.shown, others, wanted.advice)
-    return TableLayout(shape, note.strip(), roles.recorded)
+    return TableLayout(shape, note.strip(), roles.recorded(by_name=True))
 
 
 def _records(table: Table) -> dict[int, Mapping[str, Any]]:
@@ -277,7 +277,15 @@ def source_rows_layout(
     if not names:
         return names, ([0], False), False
     own = wanted.columns_for(names, by_name=table.has_records and table.names is None)
-    chosen = source_columns(table.name, names, own, advice, named=named, features=features)
+    chosen = source_columns(
+        table.name,
+        names,
+        own,
+        advice,
+        named=named,
+        by_name=table.has_records,
+        features=features,
+    )
     return names, chosen, named and not table.has_records
 
 
@@ -297,10 +305,12 @@ class Roles(NamedTuple):
         """The source, with its question, and the target, as an option names them."""
         return JOINED.join(filter(None, (self.source, self.question))), self.target
 
-    @property
-    def recorded(self) -> tuple[str, ...]:
-        """The columns to read other files by, where names do not say."""
-        plain = not any(JOINED in name or name.isdecimal() for name in self[:2])
+    def recorded(self, *, by_name: bool) -> tuple[str, ...]:
+        """Return the columns to read other files by, where names do not say.
+
+        Other lines may have names that are numbers, which are places there.
+        """
+        plain = not any(JOINED in n or (n.isdecimal() and not by_name) for n in self[:2])
         return (self.source, self.target) if plain and not self.known else ()
 
 
@@ -339,13 +349,15 @@ def source_columns(
     advice: ErrorHints,
     *,
     named: bool = True,
+    by_name: bool = True,
     features: bool = False,
 ) -> tuple[list[int], bool]:
     """Return the places of the source, and of its question or features, and whether it is one."""
     lower = [name.strip().lower() for name in first]
     if columns is not None:
-        wanted = _flat(columns[:1])
-        return _places(file, None, first, [*wanted, *columns[2:3]], advice), len(wanted) > 1
+        keys = first if by_name else ()
+        wanted, more = _flat(columns[:1], keys), _flat(columns[2:3], keys)
+        return _places(file, None, first, [*wanted, *more], advice), len(wanted) > 1
     targets = (ANSWER_NAMES[0], PAIR_LABELS[0])
     if named and (asked := question_columns([*first, *targets])):
         return [first.index(asked[0]), first.index(asked[1])], True
@@ -360,15 +372,13 @@ def source_columns(
     raise DataError(file, 1, reason, f"name it, as in {advice.columns(first[:1])}")
 
 
-def _flat(columns: Columns) -> list[int | str]:
-    """Return the columns with a joined one in two, as `story+question` and `0+1` are."""
-    flat: list[int | str] = []
-    for column in columns:
-        parts = column.split(JOINED) if isinstance(column, str) else [column]
-        flat += [
-            int(c) if isinstance(c, str) and c.isascii() and c.isdecimal() else c for c in parts
-        ]
-    return flat
+def _flat(columns: Columns, keys: Cells = ()) -> list[int | str]:
+    """Return the columns with a joined one in two, as `story+question` and `0+1` are.
+
+    A number is a place, unless it is one of the keys of records.
+    """
+    parts = [part for column in columns for part in str(column).split(JOINED)]
+    return [part if part in keys else column_name(part) for part in parts]
 
 
 def _chosen(

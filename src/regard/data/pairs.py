@@ -28,12 +28,16 @@ class RunColumns(tuple[Any, ...]):
     """The columns of a run's own data: those of a file that has none of their names are found."""
 
 
+def column_name(word: str) -> int | str:
+    """Parse a column as a user names it: `2` is a place, and `02` a name."""
+    return int(word) if word.isdecimal() and word == str(int(word)) else word
+
+
 def column_names(words: Sequence[str] | None) -> tuple[int | str, ...] | None:
     """Parse columns as a user names them: `0,2` or `en,fr`."""
     if words is None:
         return None
-    found = (int(c) if c.isascii() and c.isdecimal() else c for c in words)
-    return RunColumns(found) if isinstance(words, RunColumns) else tuple(found)
+    return (RunColumns if isinstance(words, RunColumns) else tuple)(map(column_name, words))
 
 
 def run_columns(words: Sequence[str] | None) -> RunColumns | None:

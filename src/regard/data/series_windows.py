@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeVar
 
@@ -18,6 +18,7 @@ from regard.data import lazy_pyarrow as arrow
 from regard.data.batches import Batch, BatchShape, number_batch
 from regard.data.corpus import FrameRows
 from regard.data.error_hints import shorten
+from regard.data.frame_scaler import NumberTargets
 from regard.data.pairs import Pair
 from regard.errors import DataError
 from regard.messages import message, translated
@@ -296,6 +297,8 @@ SEASONS: Final = (86_400, 7 * 86_400, 365 * 86_400)
 
 #: seconds since 1970, or a number of a row
 Time = Annotated[int, Field(ge=-(2**62), lt=2**62)]
+#: later than any row
+END: Final = 2**62 - 1
 
 
 @dataclass(frozen=True)
@@ -312,6 +315,8 @@ class SeriesScaler(StoredRecord):
         period: steps of a season; 1 if none was found.
         seen_until: the last time that training and dev rows have,
         test_until: and that test rows of the same file have.
+        beginning: a checksum of the rows of its first window, by which a file without times is the
+            one of training; "" in runs of earlier versions.
     """
 
     kind: ClassVar[str] = "series"
@@ -328,6 +333,7 @@ class SeriesScaler(StoredRecord):
     period: Size
     seen_until: Time
     test_until: Time
+    beginning: str = ""
 
     @property
     def frame_size(self) -> int:
@@ -338,6 +344,21 @@ class SeriesScaler(StoredRecord):
     def target_names(self) -> tuple[str, ...]:
         """Names of the columns that are forecast."""
         return self.columns[: self.targets]
+
+    @property
+    def number_targets(self) -> NumberTargets:
+        """The encoder of the columns that are forecast."""
+        count = self.targets
+        return NumberTargets(self.target_names, self.mean[:count], self.scale[:count])
+
+    def extended(self, other: "SeriesScaler") -> "SeriesScaler":
+        """Return the encoder of other rows, with the scale of the columns that this one has."""
+        own, theirs = (
+            {name: part for name, *part in zip(one.columns, one.mean, one.scale, strict=True)}
+            for one in (self, other)
+        )
+        mean, scale = zip(*((theirs | own)[name] for name in other.columns), strict=True)
+        return replace(other, mean=mean, scale=scale)
 
     def encode_sources(self, pairs: Sequence[Pair]) -> list[Float32[np.ndarray, "rows columns"]]:
         """Return the standardised rows of stretches."""

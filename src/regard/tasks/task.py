@@ -8,14 +8,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from regard.data import (
-    EncodedPairs,
-    NumberTargets,
-    Pair,
-    PairReader,
-    StoryEncoder,
-    Tokenizer,
-)
+from regard.data import EncodedPairs, Pair, PairReader, StoryEncoder, Tokenizer
 from regard.data.corpus import DevSet, overlapping_sources
 from regard.data.frame_scaler import TargetEncoder
 from regard.data.series_windows import SeriesScaler
@@ -235,10 +228,7 @@ class TaskType(NamedTuple):
         targets: list[str] = []
         found = self.input.learn(settings, _collected(pairs, targets), file=file, why=why, say=say)
         if isinstance(found, SeriesScaler):
-            count = found.targets
-            return Encoders(
-                found, NumberTargets(found.target_names, found.mean[:count], found.scale[:count])
-            )
+            return Encoders(found, found.number_targets)
         if settings.shared_vocab or not self.input.facts.has_sources:
             both = found.tokenizer if isinstance(found, StoryEncoder) else cast(Tokenizer, found)
             return Encoders(found, both)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from regard.atomic_files import content_checksum, write_atomic
 from regard.data import EncodedPairs, Pair, SourceEncoder, StoryEncoder, TargetEncoder, Tokenizer
 from regard.data.corpus import corpus_problem, note_path
+from regard.data.series_windows import SeriesScaler
 from regard.data.text_files import fingerprint
 from regard.errors import ArgumentError
 from regard.messages import message
@@ -245,6 +246,8 @@ def start_encoders(
     target: Any = learned.target
     if same and _shares_labels(start.encoders.target, learned.target):
         target = _extended(start.encoders.target, learned.target)
+    if isinstance(source, SeriesScaler):
+        target = source.number_targets
     if same and start.encoders.source.fingerprint == start.encoders.target.fingerprint:
         target = source
     if config.shared_vocab and isinstance(source, StoryEncoder):
@@ -269,14 +272,16 @@ def _say_grown(old: Any, new: Any, side: str, name: str, say: Say) -> None:
 
 def _grows(encoder: SourceEncoder | TargetEncoder) -> bool:
     inner = encoder.tokenizer if isinstance(encoder, StoryEncoder) else encoder
-    return isinstance(inner, Tokenizer) and inner.grows
+    return isinstance(inner, SeriesScaler) or (isinstance(inner, Tokenizer) and inner.grows)
 
 
 def _extended(old: Any, learned: Any) -> Any:
     """Return an encoder with what another one knows beyond it, or as it is if it cannot grow."""
     if isinstance(old, StoryEncoder) and isinstance(learned, StoryEncoder):
         return replace(old, tokenizer=old.tokenizer.extended(learned.tokenizer))
-    if isinstance(old, Tokenizer) and isinstance(learned, Tokenizer):
+    if isinstance(old, SeriesScaler) or (
+        isinstance(old, Tokenizer) and isinstance(learned, Tokenizer)
+    ):
         return old.extended(learned)
     return old
 
@@ -403,7 +408,11 @@ def copy_dev_set(start: StartModel, task: TaskType, encoders: Encoders, folder: 
     if task.output is not type(start.saved.task.output) or corpus_problem(path) is not None:
         return
     for old, new in zip(map(_inner, start.encoders), map(_inner, encoders), strict=True):
-        grown = isinstance(old, Tokenizer) and isinstance(new, Tokenizer)
+        series, grown = (
+            isinstance(old, kind) and isinstance(new, kind) for kind in (SeriesScaler, Tokenizer)
+        )
+        if series and (old.targets, old.frame_size) != (new.targets, new.frame_size):
+            return
         if grown and new.rows_in(old)[: old.vocab_size] != [*range(old.vocab_size)]:
             return
     for one, other in ((path, copied), (note_path(path), note_path(copied))):

@@ -9,11 +9,12 @@ import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor
 
+from regard.atomic_files import content_checksum
 from regard.data import BadLines, Corpus, Pair, PairReader, SourceEncoder
 from regard.data.pair_reader import OpenedSource, SourceTransform, keep_source
 from regard.data.pairs import Format
 from regard.data.series import Gaps, SeriesTable, read_series, recognise_series
-from regard.data.series_windows import SeriesScaler, find_period, measure_columns
+from regard.data.series_windows import END, SeriesScaler, find_period, measure_columns
 from regard.data.text_codec import SeriesRows
 from regard.data.text_files import ROW_FILES, format_suffix
 from regard.errors import ArgumentError, DataError
@@ -270,6 +271,7 @@ class SeriesInput(TaskInput):
             period,
             stretch.seen_until,
             stretch.test_until,
+            content_checksum(table.values[: options.window].tobytes()),
         )
         how = "given" if options.period else "found"
         season = message(f"train.{'season' if period > 1 else 'no-season'}.{how}", steps=period)
@@ -419,7 +421,7 @@ class Stretch(NamedTuple):
         part: "train" or "dev".
         table: its rows; those of dev begin with what the first window reads.
         seen_until: last time of training and dev rows,
-        test_until: and of test rows.
+        test_until: and of test rows, which go on if rows are added to the file.
     """
 
     part: str
@@ -451,12 +453,13 @@ def _stretches(
     settings: Settings, table: SeriesTable, options: SeriesOptions, *, is_dev: bool
 ) -> list[Stretch]:
     """Cut a table in the order of time; raises DataError if a part has no window."""
-    rows, last = len(table), int(table.times[-1])
+    rows = len(table)
     if settings.dev is not None:
-        found = [Stretch("dev" if is_dev else "train", table, last, last)]
+        found = [Stretch("dev" if is_dev else "train", table, int(table.times[-1]), END)]
     else:
         ends = split_rows(options.split, rows, table.name)
         seen, test = (int(table.times[max(0, end - 1)]) for end in (ends.dev, ends.test))
+        test = END if ends.test == rows else test
         first = max(0, ends.train - options.rows_read)
         found = [
             Stretch("train", table.part(0, ends.train), seen, test),

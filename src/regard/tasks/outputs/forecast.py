@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.atomic_files import content_checksum
 from regard.data import Corpus, EncodedPairs, NumberTargets
 from regard.data.corpus import DevSet, sampling_order
 from regard.data.series import SeriesTable
@@ -387,16 +388,17 @@ class ForecastOutput(NumbersOutput):
 
         Of a file that holds rows of training or dev, the test rows are scored alone.
         """
-        later = np.flatnonzero(table.times > self.input.encoder.seen_until)
-        if not len(later) or later[0] == 0:
-            if len(later):
-                return table, ""
+        scaler = self.input.encoder
+        ends = scaler.seen_until, scaler.test_until
+        later, end = np.searchsorted(table.times, ends, side="right").tolist()
+        beginning = content_checksum(table.values[: self.options.window].tobytes())
+        if not later or (not table.time and beginning != (scaler.beginning or beginning)):
+            return table, ""
+        if later == len(table):
             reason = "all of its rows are training or dev rows of the run"
             raise DataError(table.name, None, reason, "give rows that it has not seen")
-        end = int(np.searchsorted(table.times, self.input.encoder.test_until, side="right"))
-        first = max(0, int(later[0]) - self.options.rows_read)
-        end = end if end > later[0] else len(table)
-        begin = table.part(int(later[0]), int(later[0]) + 1).labels()[0]
+        begin = table.part(later, later + 1).labels()[0]
+        first, end = max(0, later - self.options.rows_read), end if end > later else len(table)
         return table.part(first, end), message("evaluate.from", begin=begin)
 
     def traces(
