@@ -249,9 +249,9 @@ def read_checksummed(path: PathLike) -> dict[str, Any]:
     try:
         content = safe_read.parse_json(raw)
     except safe_read.InvalidJSONError:
-        raise invalid_file(path, "it is not a tokeniser of regard") from None
+        raise invalid_file(path, "it is not JSON that regard has written") from None
     if not isinstance(content, dict) or not {"version", "checksum"} <= content.keys():
-        raise invalid_file(path, "it is not a tokeniser of regard")
+        raise invalid_file(path, "it is not JSON that regard has written")
     # first, since later formats may have other checksums
     safe_read.check_format(path, content["version"], VERSION)
     if content.pop("checksum") != json_checksum(content):

@@ -130,11 +130,11 @@ def test_saved_and_loaded(tokenizer, tmp_path):
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda raw: raw[:-20], "it is not a tokeniser of regard"),
-        (lambda raw: b"", "it is not a tokeniser of regard"),
-        (lambda raw: b"[1, 2]", "it is not a tokeniser of regard"),
-        (lambda raw: b'{"version": 1}', "it is not a tokeniser of regard"),
-        (lambda raw: b"\xff" + raw, "it is not a tokeniser of regard"),
+        (lambda raw: raw[:-20], "it is not JSON that regard has written"),
+        (lambda raw: b"", "it is not JSON that regard has written"),
+        (lambda raw: b"[1, 2]", "it is not JSON that regard has written"),
+        (lambda raw: b'{"version": 1}', "it is not JSON that regard has written"),
+        (lambda raw: b"\xff" + raw, "it is not JSON that regard has written"),
         (lambda raw: raw.replace(b'"T"', b'"U"'), "its checksum is not that of its content"),
     ],
 )

@@ -1,5 +1,6 @@
 """An exported folder that reads vectors: it takes numbers as a user has them."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from export.tools import FRAMES
-from regard.data.text_codec import SeriesRows
+from regard.data.text_codec import SeriesRows, number_texts
 from regard.models import VectorInput
 from regard.tasks.inputs.graph_inputs import FrameInputs, ScaledInput
 
@@ -39,5 +40,7 @@ def test_exported_programs_take_the_digits_that_training_takes():
     side = {"columns": ["a"], "look_back": 1}
     rows = SeriesRows(Path(), {"tokenizers": {"source": side}})
     assert rows.encode(["a\n", "1.5\n"]).tolist() == [[1.5]]
+    shown = number_texts([[1e12 + 1.25, math.nan], [2 / 3]], [2.0, 1.0])
+    assert shown == ["1000000000001.25", "nan", "0.666667"]
     with pytest.raises(ValueError, match="line 2: the columns must hold numbers"):
         rows.encode(["a\n", "1_0\n"])

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -168,6 +169,8 @@ def test_predictions_depend_on_the_last_rows_alone(run, data, tmp_path):
     shorter = package.load(run, device="cpu")(last)
     assert longer.times == shorter.times
     assert np.allclose(longer.point, shorter.point)
+    far = rows_of(replace(longer, point=longer.point + 1e9).text)
+    assert np.allclose([float(row["load"]) - 1e9 for row in far], longer.point[:, 0], atol=1e-5)
 
 
 def test_evaluation_counts_unseen_windows_beside_the_baselines(run, data):

@@ -77,7 +77,9 @@ def test_damaged_data_are_built_again_from_the_same_file(run):
 
 def test_without_its_record_a_run_cannot_tell(run):
     path = run.sources_file
-    path.write_bytes(path.read_bytes().replace(b'"share": 0.0', b'"share": 0.1'))
+    path.write_bytes(path.read_bytes()[:-9])
+    assert refused(run).startswith(f"{path}: it is not JSON that regard has written: restore it")
+    path.unlink()
     assert "the record of the data is missing, so that they may have changed" in refused(run)
 
 

@@ -7,8 +7,9 @@ import csv
 import importlib.util
 import io
 import json
+import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Any
@@ -236,6 +237,16 @@ def read_lines(source: IO[bytes]) -> Iterator[str]:
     # a byte-order mark is not part of the text
     for line in io.TextIOWrapper(source, encoding="utf-8-sig", newline="\n"):
         yield line.rstrip("\r\n")
+
+
+def number_texts(rows: Iterable[Any], scales: Iterable[float], digits: int = 6) -> list[str]:
+    """Return numbers, in a row for each target, with digits that tell those of training apart."""
+    texts = []
+    for row, scale in zip(rows, scales, strict=True):
+        for number in row:
+            more = math.log10(min(max(scale, abs(number)) / scale, 10.0 ** (16 - digits)))
+            texts.append(f"{number:.{digits + int(more)}g}")
+    return texts
 
 
 def one_line(text: str) -> bytes:

@@ -9,6 +9,7 @@ It needs numpy and onnxruntime; and what else manifest.json names.
 
 import argparse
 import csv
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -88,6 +89,8 @@ class ExportedNumbers(ExportedGraphs):
     def __init__(self, folder: str | Path, threads: int = 0) -> None:
         super().__init__(folder, threads, "model.onnx")
         self.forecasts = self.manifest["tokenizers"]["source"]["kind"] == "series"
+        target = (Path(folder) / "tokenizer.tgt.json").read_text(encoding="utf-8")
+        self.scale: list[float] = json.loads(target)["scale"]
 
     def __call__(self, sources: list[Any]) -> np.ndarray:
         """Return the numbers of sources, (sources, steps, targets, estimates).
@@ -264,7 +267,8 @@ def predict_numbers(
     """Write the number of each line; or the rows after those of a CSV file, with quantiles."""
     if not model.forecasts:
         while rows := list(islice(lines, batch)):
-            target.writelines(f"{number:.6g}\n" for number in model(rows)[:, 0, 0, 0])
+            for own in model(rows)[:, 0]:
+                target.write(f"{text_codec.number_texts(own, model.scale)[0]}\n")
             target.flush()
         return
     (found,), numbers = model([list(lines)]), model.manifest["numbers"]
@@ -273,7 +277,7 @@ def predict_numbers(
     own = [f"{name}{level}" for name in numbers["names"] for level in ("", *levels)]
     writer.writerow(["step", *own])
     for step, row in enumerate(found, start=1):
-        writer.writerow([step, *(f"{number:.8g}" for number in row.ravel())])
+        writer.writerow([step, *text_codec.number_texts(row, model.scale, 8)])
 
 
 def main() -> None:

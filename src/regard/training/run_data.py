@@ -8,7 +8,6 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from regard.data import Corpus, EncodedPairs, Pair, PairReader, load_target
@@ -86,7 +85,7 @@ def prepare_data(
     if config.data == "-" and pairs is None and not folder.stdin_file.exists():
         save_stdin(folder.stdin_file)  # training reads its data more than once
     examples = Examples(config, folder.stdin_file, pairs, _once(say))
-    record = _read(folder.sources_file, say)
+    record = _read(folder, say)
     if pairs is None:
         examples.shards = _shards(config.data, record, say)
     history = DataHistory(folder, examples, record, say)
@@ -198,13 +197,15 @@ def _shards(data: str | Sequence[str], record: DataRecord | None, say: Say) -> S
     return found
 
 
-def _read(path: Path, say: Say) -> DataRecord | None:
-    """Read a record, if it is there and undamaged; another one is written otherwise."""
-    if not path.exists():
+def _read(folder: RunFolder, say: Say) -> DataRecord | None:
+    """Read the record, if it is there; a damaged one is written again before the first step."""
+    if not folder.sources_file.exists():
         return None
     try:
-        return DataRecord.read(path)
+        return DataRecord.read(folder.sources_file)
     except DataError as error:
+        if has_checkpoint(folder.checkpoints):
+            raise DataError(error.file, None, error.reason, CHANGED) from None
         say(message("train.rewritten", file=error.file, reason=error.reason))
         return None
 

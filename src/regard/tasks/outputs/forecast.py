@@ -18,6 +18,7 @@ from regard.data import Corpus, EncodedPairs, NumberTargets
 from regard.data.corpus import DevSet, sampling_order
 from regard.data.series import SeriesTable
 from regard.data.series_windows import SeriesWindows, time_labels
+from regard.data.text_codec import number_texts
 from regard.device import shapes_only
 from regard.errors import ArgumentError, DataError, ExportError, RegardError
 from regard.evaluation.forecasts import (
@@ -63,7 +64,8 @@ class Forecast:
         point: (steps, targets), at the scale of the data.
         quantiles: (steps, targets, levels), calibrated if the run is.
         levels: of the quantiles.
-        names: of the targets.
+        names: of the targets,
+        scale: and the deviation of each in training.
         calibrated: whether the quantiles are.
     """
 
@@ -73,6 +75,7 @@ class Forecast:
     quantiles: Float[np.ndarray, "steps targets levels"]
     levels: tuple[float, ...]
     names: tuple[str, ...]
+    scale: tuple[float, ...]
     calibrated: bool
 
     #: a forecast has no parts that a model does not know
@@ -93,7 +96,7 @@ class Forecast:
         writer.writerow(self.header)
         for i, time in enumerate(self.times):
             each = np.concatenate([self.point[i, :, None], self.quantiles[i]], axis=1)
-            writer.writerow([time, *(f"{number:.8g}" for number in each.ravel())])
+            writer.writerow([time, *number_texts(each, self.scale, 8)])
         return file.getvalue()
 
     def __str__(self) -> str:
@@ -349,6 +352,7 @@ class ForecastOutput(NumbersOutput):
             quantiles=np.moveaxis(self.input.encoder.decode(np.moveaxis(quantiles, -1, 0)), 0, -1),
             levels=self.options.quantiles,
             names=self.input.encoder.target_names,
+            scale=self.input.encoder.number_targets.scale,
             calibrated=self._offsets is not None,
         ), found
 

@@ -19,6 +19,7 @@ from regard.data.corpus import DevSet
 from regard.data.error_hints import SETTING_HINTS, BadLine
 from regard.data.frame_scaler import NumberRows
 from regard.data.table_files import DECIMAL_COMMA
+from regard.data.text_codec import number_texts
 from regard.errors import ArgumentError, DataError
 from regard.evaluation.forecasts import pinball, regression_scores
 from regard.messages import message
@@ -308,9 +309,7 @@ class ValueOutput(NumbersOutput):
         self, source: Any, row: Any, value: float, maps: Mapping[str, Sequence[Tensor]]
     ) -> NumberPrediction:
         text = self.input.text(source, row)
-        scale = self.encoder.scale[0]
-        digits = 6 + int(math.log10(min(max(scale, abs(value)) / scale, 1e10)))
-        shown = f"{value:.{digits}g}"
+        (shown,) = number_texts([[value]], self.encoder.scale)
         length = len(text.tokens)
         found = tuple(
             Map.of(kind, layer, own[:, :, :length].float().cpu().numpy(), missing=True)  # type: ignore[arg-type]
