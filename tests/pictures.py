@@ -23,13 +23,14 @@ def caption(colour, side):
     return f"{colour} is {side}"
 
 
-def write_set(folder, count=24, name="pairs.tsv"):
-    """Write pictures, and a file of pairs that names them."""
+def write_set(folder, count=24, name="pairs.tsv", mode="RGB"):
+    """Write pictures, and a file of pairs that names them; a mode of Pillow may be grey, "L"."""
     (folder / "images").mkdir(parents=True, exist_ok=True)
     lines = []
     for i in range(count):
         colour, side = list(COLOURS)[i % 2], SIDES[i // 2 % 2]
-        Image.fromarray(drawn(colour, side, i)).save(folder / "images" / f"{i}.png")
+        picture = Image.fromarray(drawn(colour, side, i)).convert(mode)
+        picture.save(folder / "images" / f"{i}.png")
         lines.append(f"images/{i}.png\t{caption(colour, side)}\n")
     (folder / name).write_text("".join(lines))
     return folder / name

@@ -169,7 +169,7 @@ def _named(folder: Path, count: int, seed: int) -> Path:
 
 def _shown(answer: Callable[[str], str]) -> Callable[[Path, int, int], Path]:
     def write(folder: Path, count: int, seed: int) -> Path:
-        path = pictures.write_set(folder, count, f"shown-{seed}.tsv")
+        path = pictures.write_set(folder, count, f"shown-{seed}.tsv", "L")
         rows = (line.split("\t") for line in path.read_text().splitlines())
         path.write_text("".join(f"{name}\t{answer(caption)}\n" for name, caption in rows))
         return path

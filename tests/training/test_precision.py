@@ -58,3 +58,12 @@ def test_inputs_keep_their_type(precision, dtype):
     fabric, _ = make_fabric("cpu", precision)
     fabric.setup(Model(3, 2))(torch.tensor([[1.0, 257.0, 3.0]]))
     assert seen == [(torch.float32, dtype)]
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_a_run_learns_as_in_float32(data, tmp_path, precision):
+    given, losses = {"data": str(data), **SETTINGS, "steps": 4, "eval_every": 4}, []
+    for name in ("32", precision):
+        run = start_run(make_config({**given, "precision": name}), tmp_path / name, quiet=True)
+        losses.append(run.metrics.rows()[-1]["train_loss"])
+    assert losses[0] != losses[1] == pytest.approx(losses[0], rel=0.01)

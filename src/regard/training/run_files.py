@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -264,8 +264,9 @@ class Examples:
 
     @cached_property
     def _surveys(self) -> dict[str, Survey]:
-        parts = PARTS[: 1 if self.config.dev is None else 2]
-        return {part: survey(self.all(part)) for part in parts}
+        # as the run first reads it: an encoder of grey pictures reads other numbers of them
+        found = {"train": survey(replace(self, encoder=None).all("train"))}
+        return found if self.config.dev is None else {**found, "dev": survey(self.all("dev"))}
 
     def keep_parsed(self, part: str, folder: RunFolder) -> None:
         """Parse the examples of a part, so that later passes find them parsed on disk."""

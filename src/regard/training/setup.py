@@ -410,7 +410,9 @@ def _learner(
     elif isinstance(cast(object, fabric), DryFabric):  # an optimiser would import torch's compiler
         objective, optimizer = fabric.setup_module(made), None
     else:
-        objective, optimizer = fabric.setup(made, _optimizer(values, module, task))
+        # Fabric cannot clip gradients that a fused optimiser would unscale
+        fused = precision != "fp16"
+        objective, optimizer = fabric.setup(made, _optimizer(values, module, task, fused=fused))
     shapes: BatchShapes | None = None
     # a graph needs the whole batch on one GPU, and no checkpointing; fp16 decides on the host
     # whether to take a step
@@ -431,11 +433,13 @@ def _learner(
     return module if gathered is None else gathered.module, learner, shapes
 
 
-def _optimizer(values: Config, module: AnyModel, task: Task) -> torch.optim.Optimizer:
+def _optimizer(
+    values: Config, module: AnyModel, task: Task, *, fused: bool = True
+) -> torch.optim.Optimizer:
     tables = [embedding.table.weight for embedding in embeddings(values, module).values()]
     fitted = task.output.fitted_weights(module)
     groups = parameter_groups(module, values.weight_decay, tables, values.vectors_rate, fitted)
-    return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), fused=True)
+    return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), fused=fused)
 
 
 def _summary(
