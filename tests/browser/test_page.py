@@ -193,6 +193,8 @@ def test_the_threshold_is_mass_of_a_row_and_the_rest_is_written(visit):
     count = int(np.searchsorted(np.cumsum(order), 0.6 * row.sum()) + 1)
     assert page.locator(".block.column .token.lit").count() == count
     assert f"{order[count:].sum():.2f} is spread over {len(order) - count} more" in said(page)
+    page = visit("sentence", "#tab=heads&scale=map")  # small maps with all of their mass
+    assert page.inner_text(".legend").split("\n") == ["0", "strongest of the head"]
 
 
 def test_the_address_restores_what_is_shown(visit):
@@ -232,6 +234,11 @@ def test_the_checks_show_measures_side_by_side(visit):
     cells = page.locator("table.checks tbody tr").nth(0).locator(".value").all_inner_texts()
     assert float(cells[1]) == pytest.approx(ablation[0], abs=0.006)
     assert "more alike than by chance" in page.inner_text(".numbers")
+    page.emulate_media(media="print")  # bars and weights are backgrounds, and nothing scrolls
+    drawn = [page.locator(place).first for place in ("table.checks .bar i", ".stage .scroll")]
+    styles = [one.evaluate("n => ({...getComputedStyle(n)})") for one in drawn]
+    page.emulate_media(media="screen")
+    assert (styles[0]["printColorAdjust"], styles[1]["overflowX"]) == ("exact", "visible")
 
 
 def test_inputs_that_were_not_read_yet_are_not_listed(visit):

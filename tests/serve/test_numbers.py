@@ -43,7 +43,7 @@ def test_a_number_is_answered_with_its_trace(client, folder):
     assert found.target.text == right.text
     assert found.source.labels == ["old", "tree", "</s>"]
     checked = client.post("/api/check", json={"text": "old tree"}).json()
-    assert "ablation" in checked["derived"]
+    assert "change" in checked["derived"]
 
 
 def test_a_forecast_is_answered_with_its_figure(client, folder):

@@ -43,7 +43,7 @@ def test_a_model_learns_numbers_in_their_own_unit(trained):
 
 def test_a_check_names_what_the_number_depends_on(trained):
     trace = trained.check("the good film")
-    assert int(trace.derived["ablation"][0].argmax()) == 1
+    assert int(trace.derived["change"][0].argmax()) == 1
     assert "good (+" in trace.checks["sentences"][0]
     for one in (trace, trained.trace("the film"), trained("the film").trace):
         assert (one.model, one.decoded.mode) == (trained.info, "one pass")

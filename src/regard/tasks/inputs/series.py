@@ -296,12 +296,6 @@ class SeriesInput(TaskInput):
         columns = self.encoder.columns
         read = read_series(source, time=time, gaps=self.options.gaps, columns=columns)
         found = read.select(self.encoder.columns, f"the run was trained with {own}")
-        if found.step != self.encoder.step and self.options.gaps != "ignore":
-            reason = (
-                f"there must be a row for each {self.encoder.step}, as in training, but there is "
-                f"one for each {found.step}"
-            )
-            raise DataError(found.name, None, reason, "bring it to the same steps")
         needed = self.options.rows_read
         if len(found) < needed:
             raise DataError(
@@ -310,6 +304,12 @@ class SeriesInput(TaskInput):
                 f"there must be {needed} rows, which the model reads, but there are {len(found)}",
                 "add earlier rows",
             )
+        if found.step != self.encoder.step and self.options.gaps != "ignore":
+            reason = (
+                f"there must be a row for each {self.encoder.step}, as in training, but there is "
+                f"one for each {found.step}"
+            )
+            raise DataError(found.name, None, reason, "bring it to the same steps")
         return found
 
     def rows(self, sources: Sequence[Any]) -> list[np.ndarray]:

@@ -236,7 +236,7 @@ class ValueOutput(NumbersOutput):
         change /= np.maximum(np.bincount(place_of, minlength=tokens_read), 1)
         return replace(
             found.trace,
-            derived={"ablation": np.abs(change)[None].astype(np.float32)},
+            derived={"change": np.abs(change)[None].astype(np.float32)},
             checks={"sentences": self._describe_change(found, change)},
             notes=(*found.trace.notes, *able.notes),
         )

@@ -7,7 +7,7 @@ import * as overlay from "./overlay.js";
 import { colour, INKS } from "./palette.js";
 import { short } from "./tokens.js";
 import { share } from "./view.js";
-import { sentence } from "./words.js";
+import { exact, sentence } from "./words.js";
 
 const FONT = "system-ui, 'Segoe UI', Roboto, 'Noto Sans', sans-serif";
 /** Cells beyond which a map is embedded as an image with one pixel per weight. */
@@ -155,7 +155,7 @@ function legend(app, x, y, theme) {
   const steps = Array.from({ length: 10 }, (_, i) =>
     s("rect", { x: x + 12 * i, y, width: 12, height: 9, fill: colour(theme, i / 9) }),
   );
-  const end = app.state.scale === "map" ? app.view.max.toFixed(2) : app.state.scale === "row" ? t("page.legend.strongest") : "1";
+  const end = app.state.scale === "map" ? exact(app.view.max) : app.state.scale === "row" ? t("page.legend.strongest") : "1";
   const attributes = { fill: INKS[theme].dim, "font-size": 11 };
   return [
     ...steps,

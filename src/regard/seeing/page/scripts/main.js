@@ -18,7 +18,7 @@ import { drawTable } from "./table.js";
 import * as text from "./text.js";
 import { short, wordsHelp } from "./tokens.js";
 import { links, makeView, saysSomething } from "./view.js";
-import { cellSentence, sentence } from "./words.js";
+import { cellSentence, exact, sentence } from "./words.js";
 
 const VIEWS = { text, matrix, heads, checks, picture };
 /** Settings that change the view, and settings that change the controls. */
@@ -177,13 +177,15 @@ class App {
     const table = ramp(this.theme);
     const over = this.state.tab === "picture" && this.view && picture.fits(this.view);
     const stops = over ? picture.stops(this.theme) : [0, 51, 102, 153, 204, 255].map((i) => `rgb(${table[i].join(",")})`);
-    const end = { fixed: "1", map: number(this.view.max), row: t("page.legend.strongest") }[this.state.scale];
+    const all = this.state.tab === "heads"; // each small map has a scale of its own, and all of its mass
+    const own = { map: exact(this.view.max), row: t("page.legend.strongest") }[this.state.scale];
+    const end = this.state.scale === "fixed" ? "1" : all ? t("page.legend.head") : own;
     fill(
       this.places.legend,
       h("span", {}, "0"),
       h("span", { class: "ramp", style: { background: `linear-gradient(to right, ${stops.join()})` } }),
       h("span", {}, end),
-      h("span", { class: "dim" }, this.hiddenSentence()),
+      h("span", { class: "dim" }, all ? "" : this.hiddenSentence()),
     );
   }
 
