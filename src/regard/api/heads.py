@@ -111,7 +111,8 @@ def _importance(
     distinct = len({(id(switch.projection), switch.start) for switch in own.values()})
     notes = [message("heads.note.no-switch")] * (len(own) < len(habits))
     notes += [message("heads.note.shared")] * (distinct < len(own))
-    notes += [message("interval.note").rstrip(".。")] * any(low is None for _, low, _ in costs.values())
+    few = any(low is None for _, low, _ in costs.values())
+    notes += [message("interval.note").rstrip(".。")] * few
     return costs, notes
 
 
