@@ -6,8 +6,12 @@ import math
 import pytest
 
 import regard
+from regard.data import Tokenizer
 from regard.seeing.trace.storage import from_json
+from regard.serve.served_models import Models
 from regard.version import __version__
+from serve.conftest import SIZES, client_of
+from untrained import write_run
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
@@ -103,6 +107,14 @@ def test_a_stream_gives_tokens_with_rows_and_then_the_trace(client, models):
     )
     rows = [data["row"] for _, data in tokens]
     assert rows == [pytest.approx(row, abs=1e-3) for row in expected.maps["cross"][0][0].tolist()]
+
+
+def test_a_stream_of_a_label_is_the_label(tmp_path):
+    src, tgt = Tokenizer.train("char", ["ab"]), Tokenizer.train("label", ["x", "y"])
+    run = write_run(tmp_path / "run", src, tgt, "classifier-rnn", **SIZES)
+    with client_of(Models.load([run], device="cpu")) as client:
+        _, *tokens, (_, content) = events(client.post("/api/stream", json={"text": "ab"}))
+    assert [data["token"] for _, data in tokens] == from_json(content["trace"]).target.labels
 
 
 def test_numbers_that_json_does_not_have_are_null(client, models, monkeypatch):

@@ -3,6 +3,7 @@
 import pytest
 from rich.console import Console
 
+from regard.api.evaluate_pairs import score_predictions
 from regard.data import Pair
 from regard.errors import DataError
 from regard.training import RunFolder, make_config
@@ -35,9 +36,10 @@ def test_a_pair_of_other_lengths_is_named(tmp_path):
 
 
 def test_an_evaluation_counts_lines_of_other_lengths(tmp_path):
-    output = task(tmp_path, GOOD).evaluator.task.tokens
+    prepared = task(tmp_path, GOOD).evaluator.task
     pairs = [Pair("a b", "B A", 1), Pair("a b c", "A B", 2)]
-    assert "than the model writes: 1;" in output.output_notes(["B A", "B A C"], pairs)[0]
+    found = score_predictions(prepared, ["exact"], ["B A", "B A C"], pairs)
+    assert "than the model writes: 1;" in found.notes[0]
 
 
 def test_tokens_count_and_not_words(tmp_path):

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from regard.api.predictor import Predictor
 from regard.api.tables import table_rows
-from regard.data import Pair, PairReader, Tokenizer, base_folder, read_pairs
+from regard.data import Pair, PairReader, base_folder, read_pairs
 from regard.data.error_hints import PYTHON_HINTS, BadLine, ErrorHints
 from regard.data.pair_reader import SourceTransform
 from regard.data.pairs import column_names, run_columns
@@ -171,12 +171,14 @@ class EvaluationResult(NamedTuple):
         rows: the metrics.
         lengths: the main one by length of the source, if asked for.
         classes: results by class, if targets are labels or tags.
+        notes: sentences about what was compared.
     """
 
     pairs: int
     rows: list[MetricRow]
     lengths: list[LengthRow]
     classes: ClassReport | None = None
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         rows = "".join(f", {row.name}={row.value:.4g}" for row in self.rows)
@@ -203,13 +205,14 @@ def references_of(pairs: Iterable[Pair]) -> list[list[str]]:
 
 
 def score_predictions(
-    target: Tokenizer, names: Sequence[str], predictions: Sequence[str], pairs: Sequence[Pair]
+    task: Task, names: Sequence[str], predictions: Sequence[str], pairs: Sequence[Pair]
 ) -> EvaluationResult:
     """Return each metric with its interval, of texts normalised by the target tokeniser."""
-    references = references_of(pairs)
+    target, output, references = task.target, task.tokens, references_of(pairs)
     rows = []
     for name in names:
         found = score(name, predictions, references, normalizer=target)
         interval = confidence_interval(name, predictions, references, normalizer=target)
         rows.append(MetricRow(name, found.value, interval.low, interval.high, found.signature))
-    return EvaluationResult(len(pairs), rows, [])
+    classes = output.class_report(predictions, references)
+    return EvaluationResult(len(pairs), rows, [], classes, output.output_notes(predictions, pairs))

@@ -18,7 +18,6 @@ from regard.api.evaluate_pairs import (
     known_pairs,
     metric_names,
     read_for,
-    references_of,
     score_predictions,
 )
 from regard.api.predictor import (
@@ -416,8 +415,7 @@ class Model:
         reader = read_for(self.predictor, pairs, tgt_file, columns=columns, skip_bad=skip_bad)
         read = known_pairs(self.task, reader)
         texts = [output.text for output in self.predict_pairs(read, beam=beam)]
-        result = score_predictions(self.tgt_tokenizer, names, texts, read)
-        return result._replace(classes=self.task.tokens.class_report(texts, references_of(read)))
+        return score_predictions(self.task, names, texts, read)
 
     def score(self, data: Any, y: Any = None) -> float:
         """Return the share of right labels; of numbers, R²; else the first metric of `evaluate`.

@@ -59,14 +59,12 @@ def evaluate(args: EvaluateArgs) -> None:
         predictions = _predict(model, pairs, args.beam)
         if write is not None:
             write("".join(one_line(line) + "\n" for line in predictions).encode())
-    references, normalizer = references_of(pairs), model.tgt_tokenizer
-    result = score_predictions(normalizer, names, predictions, pairs)
     with use_language("en" if args.as_json else None):
-        result = result._replace(classes=model.task.tokens.class_report(predictions, references))
-        notes = [*model.task.tokens.output_notes(predictions, pairs), *_interval_notes(result.rows)]
+        result = score_predictions(model.task, names, predictions, pairs)
+        notes = [*result.notes, *_interval_notes(result.rows)]
     if args.lengths:
-        sizes = list(map(model.task.source_size, pairs))
-        rows = by_length(names[:1], sizes, predictions, references, normalizer=normalizer)
+        sizes, references = list(map(model.task.source_size, pairs)), references_of(pairs)
+        rows = by_length(names[:1], sizes, predictions, references, normalizer=model.tgt_tokenizer)
         result = result._replace(lengths=rows)
     if args.as_json:
         return _print_json(result, args.precision, notes)
@@ -125,6 +123,7 @@ def _print_json(result: EvaluationResult, precision: str, notes: list[str]) -> N
                 for (gold, predicted), count in counts
             ],
         }
+        notes = [*notes, *report.notes]
     print_json(
         {
             "pairs": result.pairs,

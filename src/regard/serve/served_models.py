@@ -218,6 +218,8 @@ class ServedRun:
             except StopIteration as end:
                 traces: list[Trace] = end.value
                 return traces
+            if token == EOS and model.task.tokens.end_is_certain:
+                continue  # which is no part of the trace either
             label = SYMBOLS[EOS] if token == EOS else model.tgt_tokenizer.tokens([token])[0]
             weights = None if cross is None else cross.tolist()
             on_token[row](StreamedToken(label, log_prob, weights))
