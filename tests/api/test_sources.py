@@ -5,7 +5,7 @@ import json
 import pytest
 
 import regard as package
-from cli.tools import regard, sentence
+from cli.tools import done, regard, sentence
 from regard.api import Source
 from regard.errors import DataError
 
@@ -57,6 +57,7 @@ def test_what_was_trained_with_a_tab_is_answered_and_judged_with_it(tabbed):
     assert model.evaluate(folder / "tab.jsonl").pairs == len(WORDS)
     assert len(model.align(folder / "tab.jsonl")) == len(WORDS)
     assert model(Source(text)).text == output.text
+    assert done(regard("predict", model.path, folder / "tab.jsonl")).count("\n") == len(WORDS)
     # in a line of text a tab stands before features or targets, as it does in TSV files
     said = sentence(regard("predict", model.path, "-", stdin=f"{text}\n"), 1)
     assert "stdin, line 1: a source must have no tab" in said

@@ -37,7 +37,7 @@ class ShoutTask:
         return self
 
     def records(self, shard):
-        return read_records(shard, self.options.get("columns"), 30, lambda value: None)
+        return read_records(shard, self.options.get("columns"), 30, lambda value, line: None)
 
     def answer(self, shard, texts, first):
         self.blocks.append((first, len(texts)))

@@ -229,12 +229,12 @@ class Model:
             return replaced(found, trace=self._named(found.trace))
         return replaced(found, model=self.info) if isinstance(found, Trace) else found
 
-    def check_source(self, text: Any) -> None:
+    def check_source(self, text: Any, *, line: bool = True) -> None:
         """Raises if a line of text, or a table of vectors, cannot be a source of this model.
 
-        A line must have no tab but the one before its features.
+        A line must have no tab but the one before its features; the cell of a table may have some.
         """
-        self.task.input.parse(text, line=True)
+        self.task.input.parse(text, line=line)
         self.predictor.check_source(text)
 
     def check_target(self, target: str) -> None:

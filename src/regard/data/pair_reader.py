@@ -259,13 +259,14 @@ def checked_line(row: Any, max_chars: int) -> str:
 
 
 def checked_lines(
-    name: str, rows: Rows, max_chars: int, bad: BadLines, check: Callable[[str], object] = bool
+    name: str, rows: Rows, max_chars: int, bad: BadLines, check: Callable[..., object] | None = None
 ) -> Iterator[str]:
     """Yield the texts of rows; bad ones, and those for which `check` raises, are added to `bad`."""
     for number, row in rows:
         try:
             text = checked_line(row, max_chars)
-            check(text)
+            if check is not None:
+                check(text, line=isinstance(row, bytes))
         except DataError as error:
             bad.add(name, number, BadLine(error.kind, error.reason, error.fix))
         except BadLine as wrong:

@@ -195,7 +195,7 @@ def read_records(
     shard: InputShard,
     columns: Any,
     max_chars: int,
-    check: Callable[[str], None],
+    check: Callable[..., None],
     *,
     features: bool = False,
 ) -> Iterator[Record]:
@@ -211,7 +211,7 @@ def read_records(
     for number, row in source_rows(shard.path, columns, HINTS, features=features):
         try:
             text = checked_line(row, max_chars)
-            check(text)
+            check(text, line=isinstance(row, bytes))
             yield Record(number, text)
         except (BadLine, DataError) as wrong:
             fix = wrong.fixed_by(HINTS) if isinstance(wrong, BadLine) else wrong.fix

@@ -262,7 +262,7 @@ class PretrainedModel:
             raise ArgumentError(given[0], rule, "given", "leave it out")
         return self.generate_options(options) if self.generates else ({}, None)
 
-    def check_source(self, source: Any) -> None:
+    def check_source(self, source: Any, *, line: bool = True) -> None:
         """Raise DataError for what the model cannot read, as an empty or too long text."""
         self._read(source)
 

@@ -74,7 +74,7 @@ class SourceFiles(NamedTuple):
     columns: Columns | None
     max_chars: int
     bad: BadLines
-    check: Callable[[Any], None]
+    check: Callable[..., None]
 
 
 class DevScores(NamedTuple):
