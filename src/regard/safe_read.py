@@ -304,6 +304,11 @@ def parse_json(text: str | bytes) -> Any:
         raise InvalidJSONError("a number has thousands of digits") from None
 
 
+def json_value(value: Any) -> Any:
+    """Return a value as JSON restores it: keys are strings, tuples lists, and NaN None."""
+    return json.loads(json.dumps(value), parse_constant=lambda _: None)
+
+
 def parse_number(value: Any) -> float:
     """Return the number that a text of a file is; raises ValueError or TypeError if it is none.
 

@@ -38,9 +38,6 @@ def test_cmudict_holds_out_whole_words(tmp_path):
     assert found.evaluation["test"][1] == RecipeExample("ABE", ("A B E", "E B A"))
 
 
-INFLECTION = {"train": "train-medium", "dev": "dev", "test": "test"}
-
-
 def test_sigmorphon_takes_the_language_as_a_symbol(tmp_path):
     made.sigmorphon(tmp_path)
     found = prepare("sigmorphon", tmp_path, part="low")
@@ -48,20 +45,6 @@ def test_sigmorphon_takes_the_language_as_a_symbol(tmp_path):
     assert found.settings["src_tokenizer"] == "char"
     assert found.train[0].model_input == "가 값b\tkor"
     assert found.train[0].lines == ["가 값b\tk a train\tkor"]
-    assert not found.unlabelled
-
-
-def test_sigmorphon_takes_new_inflected_words_in_letters_that_it_knows(tmp_path):
-    for name in ("train", "dev", "test"):
-        said = {"train": "abcd", "dev": "dab", "test": "bad"}[name]
-        rows = [("ice", said, "a"), ("kor", "xyz", "a")]
-        made.write(tmp_path, f"g2p_sigmorphon2021/low.{name}.tsv.gz", rows)
-        forms = [("icelandic", "Cab", "bad", "N"), ("icelandic", "dab", "cax", "N")]
-        rows = [*forms, ("icelandic", "ab", "dac", "N"), ("welsh", "cab", "dab", "N")]
-        made.write(tmp_path, f"inflection_2017_task1/{INFLECTION[name]}.tsv.gz", rows)
-    found = prepare("sigmorphon", tmp_path, part="low", inflected=True)
-    words = [RecipeExample(word, (), ("ice",), "ice") for word in ("cab", "dac")]
-    assert list(found.unlabelled) == words
 
 
 def test_multi30k_picks_its_columns(tmp_path):

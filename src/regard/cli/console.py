@@ -32,6 +32,7 @@ from regard import standard_streams
 from regard.atomic_files import atomic_output
 from regard.errors import ArgumentError, DataError, RegardError, describe_memory_error
 from regard.messages import help_text, known_language, language, message, use_language
+from regard.safe_read import json_value
 from regard.standard_streams import interruptible
 
 #: texts of typer itself: headings, and words in front of the facts about an option
@@ -181,8 +182,7 @@ def print_table(
 
 def print_json(value: Any) -> None:
     """Print one value as JSON in ASCII, which every stdout takes, and nothing else; NaN is null."""
-    finite = json.loads(json.dumps(value), parse_constant=lambda _: None)
-    sys.stdout.write(json.dumps(finite, indent=2) + "\n")
+    sys.stdout.write(json.dumps(json_value(value), indent=2) + "\n")
 
 
 def one_line(text: str) -> str:

@@ -100,19 +100,19 @@ class TargetLimits(NamedTuple):
         return self._replace(most=self.most[rows], exact=exact)
 
     def allow(
-        self, log_probs: np.ndarray, history: np.ndarray, options: SearchOptions
+        self, log_probs: np.ndarray, step: int, options: SearchOptions, history: np.ndarray | None
     ) -> np.ndarray | None:
         """Set tokens that are not allowed to -inf, in place.
 
         Args:
             log_probs: of the next token, (rows, beams, vocab).
-            history: the tokens so far, (rows, beams, steps).
+            step: how many tokens there are so far.
             options: of the search.
+            history: the tokens so far, (rows, beams, steps), where n-grams may not repeat.
 
         Returns:
             Where `most` forbids a likelier token, (rows, beams); None if no row is at its limit.
         """
-        step = history.shape[2]
         for token in self.ends:
             log_probs[..., self.eos] = np.maximum(log_probs[..., self.eos], log_probs[..., token])
         first = self.never_first if step == len(self.prefix) else ()
@@ -122,7 +122,7 @@ class TargetLimits(NamedTuple):
             log_probs[:] = -np.inf
             log_probs[..., self.prefix[step]] = 0.0
             return None
-        if options.no_repeat_ngram:
+        if history is not None:
             _forbid_repeats(log_probs, history, options.no_repeat_ngram)
         if self.exact is not None:
             log_probs[self.exact > step, :, self.eos] = -np.inf
@@ -281,7 +281,7 @@ def beam_search(
     scores: np.ndarray = np.zeros((rows, 1), np.float32)
     moves: list[BeamMove] = []
     looked: list[list[np.ndarray]] = []
-    history: np.ndarray = np.zeros((rows, 1, 0), int)
+    history = np.zeros((rows, 1, 0), int) if options.no_repeat_ngram else None
     for number in range(len(penalty)):
         log_probs, weights = step(move.tokens, move.parents if moves else None)
         looked.append(weights)
@@ -291,7 +291,7 @@ def beam_search(
             raise ValueError(
                 "the model must give log-probabilities, but they are NaN: train it again."
             )
-        cut = limits.allow(log_probs, history, options)
+        cut = limits.allow(log_probs, number, options, history)
         # each hypothesis has one eos at most, so enough others go on; a beam of 1 is greedy
         found = select(log_probs, scores, 2 * beam if beam > 1 else 1)
         first = np.arange(0, width * len(source), width)[:, None]
@@ -317,7 +317,9 @@ def beam_search(
         elif options.early_stopping == "heuristic":
             present = live.scores[:, :1] / np.float32(penalty[number])
             over = np.broadcast_to(present <= worst, over.shape)
-        history = np.concatenate([_along_rows(history, live.parents), live.tokens[..., None]], 2)
+        if history is not None:
+            past = _along_rows(history, live.parents)
+            history = np.concatenate([past, live.tokens[..., None]], axis=2)
         scores = np.where(over, np.float32(-np.inf), live.scores)
         move = BeamMove(first + live.parents, live.tokens, live.log_probs)
         done = over.all(axis=1)
@@ -326,7 +328,8 @@ def beam_search(
             if not len(stay):
                 break
             source, scores = source[stay], scores[stay]
-            longest, worst, history = longest[stay], worst[stay], history[stay]
+            longest, worst = longest[stay], worst[stay]
+            history = None if history is None else history[stay]
             limits, move = limits.select(stay), BeamMove(*(part[stay] for part in move))
         moves.append(move)
     return _read([several[: options.nbest] for several in ended], moves, looked)

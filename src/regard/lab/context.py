@@ -1,6 +1,5 @@
 """The context that experiments run in: a device, seeds, data, and a pool of processes."""
 
-import json
 import math
 import multiprocessing
 import signal
@@ -15,6 +14,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+from regard.safe_read import json_value
 
 CONFIDENCE: Final = 0.95
 #: with fewer sizes there are too few degrees of freedom to tell a bend from noise
@@ -197,7 +198,7 @@ class ExperimentContext:
         """
         result = compute(**arguments, device=self.device)
         self.on_piece(label)
-        return to_json_types(result)
+        return json_value(result)
 
     def map(
         self, compute: Callable[..., Any], pieces: Sequence[tuple[str, dict[str, Any]]]
@@ -219,7 +220,7 @@ class ExperimentContext:
         finally:
             for piece in waiting:
                 piece.cancel()
-        return [to_json_types(piece.result()) for piece in waiting]
+        return [json_value(piece.result()) for piece in waiting]
 
     def grid(
         self,
@@ -240,14 +241,6 @@ class ExperimentContext:
         pieces = [(label.format(**case), case | settings) for case in cases]
         results = self.map(compute, pieces)
         return [case | result for case, result in zip(cases, results, strict=True)]
-
-
-def to_json_types(value: Any) -> Any:
-    """Return `value` as JSON restores it, so that new and saved data are equal.
-
-    Keys become strings and tuples lists; NaN and infinity become None.
-    """
-    return json.loads(json.dumps(value), parse_constant=lambda _: None)
 
 
 def device_name(device: torch.device) -> str:

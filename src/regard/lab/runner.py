@@ -18,7 +18,7 @@ import torch
 from regard import checkout, lab, safe_read
 from regard.atomic_files import atomic_output
 from regard.errors import ArgumentError
-from regard.lab.context import ExperimentContext, device_name, to_json_types
+from regard.lab.context import ExperimentContext, device_name
 from regard.lab.experiment import Data, Experiment, describe
 from regard.version import __version__
 
@@ -69,7 +69,7 @@ def find(name: str) -> Experiment:
 def measure(name: str, context: ExperimentContext, folder: Path) -> float:
     """Measure an experiment, save its result, and return the seconds that it took."""
     start = time.perf_counter()
-    data = to_json_types(find(name).measure(context))
+    data = safe_read.json_value(find(name).measure(context))
     seconds = time.perf_counter() - start
     save(ExperimentResult(name, data, _facts(context, name, seconds=seconds)), folder)
     return seconds
@@ -80,7 +80,7 @@ def save(result: ExperimentResult, folder: Path) -> None:
     path = _result_path(folder, result.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_output(path) as file:
-        text = json.dumps(to_json_types(asdict(result)), indent=1, ensure_ascii=False)
+        text = json.dumps(safe_read.json_value(asdict(result)), indent=1, ensure_ascii=False)
         file.write(text.encode())
 
 

@@ -1,12 +1,12 @@
 """Errors of the server as JSON responses of one shape, and JSON itself."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
 from regard.errors import RegardError
+from regard.safe_read import json_value
 
 SEE_DOCS: Final = "see /openapi.json"
 INTERNAL: Final = 500
@@ -27,15 +27,7 @@ def dumps(content: Any) -> bytes:
     try:
         return json.dumps(content, allow_nan=False).encode("ascii")
     except ValueError:
-        return json.dumps(_finite(content), allow_nan=False).encode("ascii")
-
-
-def _finite(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {name: _finite(value) for name, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
+        return json.dumps(json_value(content)).encode("ascii")
 
 
 class ServeError(Exception):

@@ -12,7 +12,7 @@ symbols that are appended to its letters.
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
@@ -46,21 +46,6 @@ MIN_LETTERS: Final = 3
 FIRST_SYLLABLE, LAST_SYLLABLE = "가", "힣"
 SPACE: Final = "␣"
 COPY: Final = "COPY"
-#: languages of `sigmorphon` by the names that `inflection` has for them
-INFLECTED: Final = {
-    "armenian": "arm_e",
-    "bulgarian": "bul",
-    "dutch": "dut",
-    "french": "fre",
-    "georgian": "geo",
-    "hungarian": "hun",
-    "icelandic": "ice",
-    "italian": "ita",
-    "latvian": "lav",
-    "romanian": "rum",
-    "serbo-croatian": "hbs_latn",
-    "welsh": "wel_sw",
-}
 #: files of names by the code of the script's language, which begins a source
 SCRIPTS: Final = {"ar": "arabic", "ja": "katakana"}
 CHARACTERS: Final = {"src_tokenizer": "char", "tgt_tokenizer": "char", "metric": "exact"}
@@ -117,7 +102,6 @@ def prepare_sigmorphon(
     *,
     part: Literal["low", "medium"],
     hangul: Literal["syllables", "letters"] = "syllables",
-    inflected: bool = False,
 ) -> TaskData:
     """Read all languages of a part.
 
@@ -126,8 +110,6 @@ def prepare_sigmorphon(
         part: 800 or 8,000 words of each language.
         hangul: read Korean by syllable or by letter. By letter, spaces separate the symbols of all
             sources.
-        inflected: words of `inflection` that are in none of training, dev and test become
-            unlabelled examples for a teacher, in the languages that both tasks have.
     """
     sets = {
         name: [
@@ -140,32 +122,7 @@ def prepare_sigmorphon(
     }
     symbols = {"src_tokenizer": "char" if hangul == "syllables" else "space"}
     settings = {**symbols, "tgt_tokenizer": "space", "features": True, "metric": "per"}
-    more = _inflected(folder, sets, hangul) if inflected else ()
-    return task_data(sets, settings, unlabelled=more)
-
-
-def _inflected(
-    folder: Path, sets: Mapping[str, Iterable[RecipeExample]], hangul: str
-) -> list[RecipeExample]:
-    """Return words of `inflection` that the sets lack, written in letters that training has."""
-    known = {(e.group, e.src) for examples in sets.values() for e in examples}
-    letters = {(e.group, letter) for e in sets["train"] for letter in e.src}
-    languages = {language for language, _ in letters}
-    found: dict[tuple[str, str], None] = {}
-    for file in ("train-medium", "dev", "test"):
-        path = find_file(folder, "inflection_2017_task1", f"{file}.tsv")
-        for name, lemma, form, *_ in rows(path, 4):
-            language = INFLECTED.get(name, "")
-            if language in languages:
-                spelled = (_spelled(word.lower(), hangul) for word in (lemma, form))
-                found.update(dict.fromkeys((language, word) for word in spelled))
-    return [
-        RecipeExample(word, (), (language,), language)
-        for language, word in found
-        if (language, word) not in known
-        and len(word) >= MIN_LETTERS
-        and letters.issuperset((language, letter) for letter in word)
-    ]
+    return task_data(sets, settings)
 
 
 def _spelled(word: str, hangul: str) -> str:

@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from regard.messages import TAGS, language, message
+from regard.safe_read import json_value
 from regard.seeing.draw.figure import svg
 from regard.seeing.draw.shapes import PAGE, fit, printable
 from regard.version import __version__
@@ -96,8 +97,7 @@ def embedded(content: Any, *, ascii: bool = True) -> str:
     try:
         text = json.dumps(content, separators=(",", ":"), allow_nan=False, ensure_ascii=ascii)
     except ValueError:
-        finite = json.loads(json.dumps(content), parse_constant=lambda _: None)
-        text = json.dumps(finite, separators=(",", ":"))
+        text = json.dumps(json_value(content), separators=(",", ":"))
     return text.replace("<", "\\u003c")
 
 
