@@ -73,7 +73,11 @@ def test_a_score_is_the_share_of_right_labels_in_any_form(model):
         [int(out.text) == stars for out, stars in zip(model(TEXTS), COLUMNS["stars"], strict=True)]
     )
     assert model.score(frame) == pytest.approx(right)
-    assert model.score(TEXTS, COLUMNS["stars"]) == pytest.approx(right)
+    for texts, stars in ((TEXTS, COLUMNS["stars"]), (pa.array(TEXTS), frame["stars"] * 1.0)):
+        assert model.score(texts, stars) == pytest.approx(right)
+    with pytest.raises(ArgumentError, match="text must be a string, or several"):
+        model(np.array("one text"))
+    assert [out.text for out in model(pa.chunked_array([TEXTS]))] == [o.text for o in model(TEXTS)]
     assert right > 0.9
     # types of labels are kept with the run
     assert regard.load(model.path, device="cpu").classes_.tolist() == [1, 2]

@@ -113,13 +113,19 @@ def known_pairs(task: Task, pairs: Iterable[Pair]) -> list[Pair]:
 
 
 def _fitting(predictor: Predictor, parse: SourceTransform, forced: bool) -> SourceTransform:
-    """Return a parser that also rejects pairs with more positions than the model has."""
-    module = predictor.module
-    if module.src_positions is None and module.tgt_positions is None:
-        return parse
+    """Return a parser that also rejects pairs with more positions than the model has.
+
+    Labels that are integers may be written as floats, as tables have them that lack some.
+    """
+    module, labels = predictor.module, predictor.task.labels
+    whole = {f"{label}.0": label for label in labels if label.lstrip("-").isdecimal()}
 
     def parse_fitting(pair: Pair) -> Pair:
         pair = parse(pair)
+        if pair.tgt not in labels:
+            pair = pair._replace(tgt=whole.get(pair.tgt, pair.tgt))
+        if module.src_positions is None and module.tgt_positions is None:
+            return pair
         try:
             (known,) = known_pairs(predictor.task, [pair])
             predictor.check_source(predictor.task.input.of_pair(known))

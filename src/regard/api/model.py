@@ -30,6 +30,7 @@ from regard.api.predictor import (
 )
 from regard.api.tables import (
     answer_row,
+    column_values,
     pair_with,
     read_labels,
     table_like,
@@ -200,7 +201,7 @@ class Model:
             options: those of `DecodingOptions`.
         """
         table = is_table(texts) and not self.task.input.is_one(texts)
-        sources = table_sources(self.task, texts) if table else texts
+        sources = table_sources(self.task, texts) if table else column_values(texts)
         how = {"attention": attention and not table, "kinds": kinds}
         found = self._outputs(sources, batch, how, options)
         if not table:

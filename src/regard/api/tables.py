@@ -86,12 +86,18 @@ def pair_with(columns: Sequence[str] | None, sources: Any, targets: Any) -> list
     return [dict(zip(columns, pair, strict=False)) for pair in pairs] if columns else pairs
 
 
+def column_values(values: Any) -> Any:
+    """Return the values of a column of pyarrow as Python has them, and anything else as it is."""
+    is_column = hasattr(values, "to_pylist") and not is_table(values)
+    return values.to_pylist() if is_column else values
+
+
 def _items(values: Any) -> list[Any]:
     """Return the items of a list, a column or an array; of a table of one column, its cells."""
     if is_table(values):
         return [value for row in table_rows(values) for value in row.values()]
     flat = getattr(values, "ndim", 1) == 1 and hasattr(values, "tolist")
-    return list(values.tolist() if flat else values)
+    return list(values.tolist() if flat else column_values(values))
 
 
 def target_settings(targets: Sequence[Any], given: Iterable[str]) -> dict[str, Any]:

@@ -298,7 +298,8 @@ class TaskInput(InputChoice):
             what = f"one text, {given!r:.40}" if text else self.facts.one
             fix = "call the model with it, or put it in a list"
             raise ArgumentError("texts", "be several", what, fix)
-        if isinstance(given, Mapping) or not isinstance(given, Iterable):
+        scalar = getattr(given, "ndim", 1) == 0
+        if scalar or isinstance(given, Mapping) or not isinstance(given, Iterable):
             fix = "give the model a string, or a list of strings"
             raise ArgumentError("text", "be a string, or several", f"{given!r:.40}", fix)
 
