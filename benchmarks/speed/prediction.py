@@ -95,7 +95,7 @@ class Worker:
         pairs = [Pair(src, tgt, line=i) for i, (src, tgt) in rows]
         names = metric_names(self.model.task.tokens.metrics(), None)
         answers = self.answers(self.texts)
-        scored = score_predictions(self.model.tgt_tokenizer, names, answers, pairs)
+        scored = score_predictions(self.model.task, names, answers, pairs)
         return {row.name: row.value for row in scored.rows}
 
 

@@ -234,7 +234,7 @@ def _scores(
     answers: Sequence[str],
 ) -> list[CardScore]:
     pairs = [Pair(row.src, row.references[0], i, row.references[1:]) for i, row in enumerate(rows)]
-    found = score_predictions(model.tgt_tokenizer, metrics, answers, pairs).rows
+    found = score_predictions(model.task, metrics, answers, pairs).rows
     return [
         CardScore(
             set=name,

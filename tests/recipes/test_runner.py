@@ -137,7 +137,7 @@ def test_a_model_learns_the_answers_of_its_teacher(small):
 
 
 @pytest.mark.long
-def test_a_pupil_also_learns_words_that_have_no_answer(small):
+def test_a_pupil_learns_probabilities_and_words_that_have_no_answer(small):
     done(regard("train", "small", "--data-dir", "data", "-q"))
     made.write(small / "data", "words/list.txt.gz", ["aab 0.1", "Hidden 1 2", "abba 3", "it 4"])
     words = "recipe.words=words/list.txt"
@@ -149,29 +149,14 @@ def test_a_pupil_also_learns_words_that_have_no_answer(small):
     done(regard("train", "small", "--data-dir", "data", "-q", "-o", "runs/recipes/pupil", *taught))
     runs = small / "runs" / "recipes"
     sets = [(runs / name / "recipe" / "train.tsv").read_text() for name in ("small-1", "pupil")]
-    first, pupil = ([line.split("\t")[0] for line in rows.splitlines()] for rows in sets)
-    more = [word for word in pupil if word not in first]
-    answer = done(regard("predict", runs / "small-1", "-", "--max-len=7", stdin="HIDDEN\n"))
-    assert more == (["HIDDEN"] if answer.strip() else [])
-    assert result_of(runs / "pupil")["options"]["words"] == "words/list.txt"
-
-
-def test_a_pupil_of_tokens_keeps_its_targets_and_learns_probabilities(small):
-    done(regard("train", "small", "--data-dir", "data", "-q"))
-    made.write(small / "data", "words/list.txt.gz", ["Hidden 1 2"])
-    taught = ('recipe.teacher=["small:1"]', "recipe.distil=tokens", "recipe.decoding.max_len=7")
-    words = "recipe.words=words/list.txt"
-    out = ("-o", "runs/recipes/pupil")
-    done(regard("train", "small", "--data-dir", "data", "-q", *out, *taught, words))
-    runs = small / "runs" / "recipes"
-    sets = [(runs / name / "recipe" / "train.tsv").read_text() for name in ("small-1", "pupil")]
     gold, pupil = (rows.splitlines() for rows in sets)
     assert pupil[: len(gold)] == gold
-    assert [line.split("\t")[0] for line in pupil[len(gold) :]] in ([], ["HIDDEN"])
+    answer = done(regard("predict", runs / "small-1", "-", "--max-len=7", stdin="HIDDEN\n"))
+    more = [line.split("\t")[0] for line in pupil[len(gold) :]]
+    assert more == (["HIDDEN"] if answer.strip() else [])
     config = json.loads((runs / "pupil" / "config.json").read_text())
     assert config["config"]["teacher"] == ["runs/recipes/small-1"]
-    said = sentence(regard("train", "small", "--data-dir", "data", "recipe.distil=words"), 2)
-    assert "recipe.distil must be 'answers' or 'tokens'" in said
+    assert result_of(runs / "pupil")["options"]["words"] == "words/list.txt"
 
 
 def test_a_language_model_is_judged_by_perplexity(small):

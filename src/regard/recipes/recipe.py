@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -22,9 +22,6 @@ PREPARED: Final = ("data", "tgt", "dev", "dev_tgt", "columns")
 RECORD: Final = "recipe.json"
 
 
-Distil = Literal["answers", "tokens"]
-
-
 @dataclass(frozen=True)
 class Recipe:
     """Settings and data of a run that reproduces a result.
@@ -36,10 +33,8 @@ class Recipe:
         settings: settings of `regard train`.
         decoding: options of `regard.Model.predict` for scoring.
         members: runs of an ensemble, as folders or as `NAME:SEED`; nothing is trained then.
-        teacher: runs to distil, as an ensemble.
-        distil: "answers" if the teacher's predictions become all training targets; "tokens" if its
-            probabilities are learned token by token, and its predictions are the targets of
-            unlabelled examples alone.
+        teacher: runs to distil, as an ensemble: its probabilities are learned token by token, and
+            its predictions are the targets of unlabelled examples.
         published: published results, each with `system`, `by`, `figures` and perhaps a `note`.
     """
 
@@ -50,7 +45,6 @@ class Recipe:
     decoding: Mapping[str, Any] = field(default_factory=dict)
     members: tuple[str, ...] = ()
     teacher: tuple[str, ...] = ()
-    distil: Distil = "answers"
     published: tuple[Mapping[str, Any], ...] = ()
 
     @property
@@ -65,7 +59,6 @@ class Recipe:
         plain = {name: value for name, value in settings.items() if name not in own}
         table: dict[str, Any] = {**self.options, "decoding": dict(self.decoding)}
         table |= {"members": list(self.members), "teacher": list(self.teacher)}
-        table["distil"] = self.distil
         for dotted, value in own.items():
             _, first, *rest = dotted.split(".")
             if rest:
@@ -129,7 +122,6 @@ def make(name: str, table: Mapping[str, Any], settings: Mapping[str, Any]) -> Re
         name,
         task,
         settings=dict(settings),
-        distil=_checked("recipe.distil", options.pop("distil", "answers"), Distil),
         decoding=_checked("recipe.decoding", options.pop("decoding", {}), dict[str, Any]),
         published=tuple(
             _checked("recipe.published", options.pop("published", []), list[dict[str, Any]])

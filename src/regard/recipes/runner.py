@@ -15,7 +15,7 @@ from regard.errors import ArgumentError, DataError
 from regard.messages import message
 from regard.recipes import result_file, task_data
 from regard.recipes.recipe import Recipe
-from regard.recipes.task_data import DEV, RecipeExample, TaskData
+from regard.recipes.task_data import DEV, TaskData
 from regard.recipes.tasks import TASKS
 from regard.training import RunError, RunFolder, make_config, start_run
 from regard.training.config import check_model
@@ -80,10 +80,10 @@ def start(
             task_data.write_evaluation(folder.path / RECIPE_DIR, name, rows)
     else:
         if teacher:
-            prepared = distilled(prepared, teacher, recipe, device=str(device))
+            prepared = answered(prepared, teacher, recipe, device=str(device))
         settings = task_data.write(prepared, folder.path / RECIPE_DIR)
         settings |= _placed(recipe.settings, data)
-        if recipe.distil == "tokens":
+        if teacher:
             settings["teacher"] = [str(path) for path in teacher]
         if search is None:
             folder = start_run(make_config(settings), folder.path, quiet=quiet)
@@ -191,28 +191,24 @@ def resolve(member: str, beside: Path) -> Path:
     )
 
 
-def distilled(
+def answered(
     prepared: TaskData, teacher: Sequence[Path], recipe: Recipe, *, device: str = "auto"
 ) -> TaskData:
-    """Replace the targets by the predictions of an ensemble: sequence-level distillation.
+    """Add unlabelled examples with the predictions of an ensemble as their targets.
 
-    Kim and Rush (2016), https://aclanthology.org/D16-1139: one small model learns from predictions,
-    which are more regular than the data. Unlabelled sources are included, as in Sun et al. (2019),
-    https://arxiv.org/abs/1904.03446. They are the only ones where tokens are distilled.
+    As Sun et al. (2019), https://arxiv.org/abs/1904.03446; one without a prediction is left out.
     """
-    keeps_targets = recipe.distil == "tokens"
-    kept, taught = (prepared.train, ()) if keeps_targets else ((), prepared.train)
+    if not prepared.unlabelled:
+        return prepared
     model = api.load_run(*teacher, device=device)
-    first: dict[str, RecipeExample] = {}
-    for example in (*taught, *prepared.unlabelled):
-        first.setdefault(example.model_input, example)
+    first = {example.model_input: example for example in prepared.unlabelled}
     outputs = model.predict(list(first), attention=False, batch=TEACHER_BATCH, **recipe.decoding)
-    train = []
-    for example, output in zip(first.values(), outputs, strict=True):
-        targets = (output.text,) if output.text else example.references[:1]
-        train.append(replace(example, references=targets))
-    train = [*kept, *(example for example in train if example.references)]
-    return replace(prepared, train=train, unlabelled=())
+    more = [
+        replace(example, references=(output.text,))
+        for example, output in zip(first.values(), outputs, strict=True)
+        if output.text
+    ]
+    return replace(prepared, train=[*prepared.train, *more], unlabelled=())
 
 
 def _prepare(recipe: Recipe, data: Path | None, console: Console) -> TaskData:
