@@ -225,6 +225,24 @@ def test_saved_figures_have_the_selection_and_all_weights(visit):
     assert json.loads(saved_as(page, "json"))["format"] == "regard-trace"
 
 
+def test_a_text_of_thousands_of_tokens_is_saved_whole(open_window, tmp_path):
+    even, many = np.full((1, 1, 3000), 1 / 3000), Text.of(["b"] * 3000)
+    trace = Trace(many, Text.of(["a"]), (Map.of("cross", 0, even),))
+    (tmp_path / "x.html").write_text(html_page.render([trace]), encoding="utf-8")
+    page = open_window((tmp_path / "x.html").as_uri())
+    page.wait_for_selector("#app[data-ready]")
+    svg = saved_as(page, "svg").decode()
+    low, high = (
+        {float(y) for y in re.findall(rf'<text x="[\d.]+" y="([\d.]+)"[^>]*>{label}<', svg)}
+        for label in "ba"
+    )
+    assert len(low) > 10
+    assert max(low) + 20 < min(high)  # nothing that scrolls on the screen lies over the other text
+    assert "0 to 3.3e-4" in svg
+    go_to(page, "matrix")
+    assert saved_as(page, "png")[:4] == b"\x89PNG"
+
+
 def test_the_checks_show_measures_side_by_side(visit):
     page = visit("sentence", "#tab=checks&row=1")
     titles = page.inner_text("table.checks thead")

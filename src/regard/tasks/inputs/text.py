@@ -315,7 +315,7 @@ class TextInput(LineInput):
         return unknown_in(self.text(source, row)) if UNK in row else ()
 
     def replacements(self, row: list[int]) -> Replacements:
-        """Return other tokens of the vocabulary: features for a feature, text for text.
+        """Return what may stand at each place: features for a feature, tokens of text for text.
 
         Every source ends with `eos`, so that nothing else could stand there.
         """

@@ -5,6 +5,7 @@ import { picture } from "./matrix.js";
 import { t } from "./messages.js";
 import * as overlay from "./overlay.js";
 import { colour, INKS } from "./palette.js";
+import { stops } from "./picture.js";
 import { short } from "./tokens.js";
 import { share } from "./view.js";
 import { exact, sentence } from "./words.js";
@@ -78,7 +79,7 @@ function mapFigure(app) {
   const body = small ? vectorCells(app, box) : [dots(app, box)];
   const parts = [...body, ...sideLabels(app, box, names), ...selection(app, box)];
   const bottom = box.top + rows * cell + 18;
-  return frame(app, width, bottom + 26, [...parts, ...legend(app, box.left, bottom, theme)]);
+  return frame(app, width, bottom + 26, [...parts, ...legend(app, box.left, bottom)]);
 }
 
 /** Twice as much for wide letters. */
@@ -150,17 +151,12 @@ function selection(app, { cell, left, top }) {
   ];
 }
 
-function legend(app, x, y, theme) {
-  if (app.view.overlay) return headLegend(app, x, y, theme);
-  const steps = Array.from({ length: 10 }, (_, i) =>
-    s("rect", { x: x + 12 * i, y, width: 12, height: 9, fill: colour(theme, i / 9) }),
-  );
+function legend(app, x, y, fills = Array.from({ length: 10 }, (_, i) => colour(app.theme, i / 9))) {
+  if (app.view.overlay) return headLegend(app, x, y, app.theme);
+  const step = 120 / fills.length;
+  const steps = fills.map((fill, i) => s("rect", { x: x + step * i, y, width: step, height: 9, fill }));
   const end = app.state.scale === "map" ? exact(app.view.max) : app.state.scale === "row" ? t("page.legend.strongest") : "1";
-  const attributes = { fill: INKS[theme].dim, "font-size": 11 };
-  return [
-    ...steps,
-    label(t("page.range", { low: 0, high: end }), x + 128, y + 8.5, attributes),
-  ];
+  return [...steps, label(t("page.range", { low: 0, high: end }), x + 128, y + 8.5, { fill: INKS[app.theme].dim, "font-size": 11 })];
 }
 
 /** The colour of each head that has one. */
@@ -178,16 +174,27 @@ function pictureFigure(app) {
   const [width, height] = [seen.clientWidth, seen.clientHeight];
   const looks = label(t("page.picture.caption", { side: app.view.names[0], output: short(app.targetLabel(app.at().row), 40) }), 16, 48, { fill: INKS[app.theme].text, "font-size": 13 });
   const href = seen.toDataURL("image/png");
-  return frame(app, Math.max(420, width + 32), height + 64, [looks, s("image", { href, x: 16, y: 58, width, height })]);
+  const parts = [looks, s("image", { href, x: 16, y: 58, width, height })];
+  return frame(app, Math.max(420, width + 32), height + 90, [...parts, ...legend(app, 16, height + 68, stops(app.theme))]);
 }
 
-/** The two texts as they stand on the screen. */
+/** The two texts as they stand on the screen, those that scroll there as a whole. */
 function textFigure(app) {
+  const tall = [...app.stage.querySelectorAll(".tall")].map((line) => [line, line.scrollTop]);
+  for (const [line] of tall) line.style.maxHeight = "none";
+  app.parts.linked();
+  const found = wholeTexts(app);
+  for (const [line, top] of tall) [line.style.maxHeight, line.scrollTop] = ["", top];
+  app.parts.linked();
+  return found;
+}
+
+function wholeTexts(app) {
   const { stage, theme } = app;
   const origin = stage.getBoundingClientRect();
   const [dx, dy] = [16 - origin.left, 44 - origin.top];
   const found = [];
-  for (const line of stage.querySelectorAll("h2")) {
+  for (const line of stage.querySelectorAll("h2, .note")) {
     const box = line.getBoundingClientRect();
     found.push(label(line.textContent, box.left + dx, box.bottom + dy - 4, { fill: INKS[theme].dim, "font-size": 12 }));
   }
@@ -197,7 +204,7 @@ function textFigure(app) {
   found.push(s("g", { transform: shift, fill: "none", stroke: INKS[theme].mark }, ...curves));
   for (const node of stage.querySelectorAll(".token")) found.push(...drawnToken(node, dx, dy, theme));
   const bottom = stage.querySelector(".texts").getBoundingClientRect().bottom + dy;
-  return frame(app, Math.max(420, origin.width + 32), bottom + 8, found);
+  return frame(app, Math.max(420, origin.width + 32), bottom + 30, [...found, ...legend(app, 16, bottom + 8)]);
 }
 
 function drawnToken(node, dx, dy, theme) {
@@ -221,7 +228,10 @@ export function svgText(app) {
   return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(figure(app))}`;
 }
 
-/** The figure as PNG, at two pixels per CSS pixel. */
+/** Pixels along a side of a PNG, as many as browsers draw. */
+const DRAWABLE = 16_384;
+
+/** The figure as PNG, at two pixels per CSS pixel where these can be drawn. */
 export async function pngBlob(app) {
   const node = figure(app);
   const size = [node.getAttribute("width"), node.getAttribute("height")].map(Number);
@@ -234,7 +244,8 @@ export async function pngBlob(app) {
     URL.revokeObjectURL(address);
   }
   const canvas = document.createElement("canvas");
-  [canvas.width, canvas.height] = size.map((points) => Math.ceil(2 * points));
+  const scale = Math.min(2, DRAWABLE / Math.max(...size));
+  [canvas.width, canvas.height] = size.map((points) => Math.floor(scale * points));
   canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
   return new Promise((give) => canvas.toBlob(give, "image/png"));
 }
