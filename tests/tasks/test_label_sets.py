@@ -155,8 +155,8 @@ def test_a_model_learns_to_name_several_labels(join, tmp_path, capsys):
     (other,) = row["alternatives"]
     assert other["answer"] not in out.tokens
     assert min(row["confidence"]) > other["confidence"]
-    with pytest.raises(ArgumentError, match="where targets name several labels"):
-        regard.load(tmp_path / "run", tmp_path / "run")("the army")
+    with pytest.raises(ArgumentError, match="where targets are numbers or name several labels"):
+        regard.load(tmp_path / "run", tmp_path / "run")
 
 
 def test_settings_of_other_outputs_are_refused():

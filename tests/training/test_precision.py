@@ -67,3 +67,11 @@ def test_a_run_learns_as_in_float32(data, tmp_path, precision):
         run = start_run(make_config({**given, "precision": name}), tmp_path / name, quiet=True)
         losses.append(run.metrics.rows()[-1]["train_loss"])
     assert losses[0] != losses[1] == pytest.approx(losses[0], rel=0.01)
+
+
+@pytest.mark.parametrize("precision", ["32", "fp16"])
+def test_a_run_that_diverges_ends(data, tmp_path, precision):
+    wild = {"lr": 1e8, "warmup": 0, "clip": 1e8, "eval_every": 24, "precision": precision}
+    config = make_config({"data": str(data), **SETTINGS, **wild})
+    with pytest.raises(ArgumentError, match="lr must leave gradients finite"):
+        start_run(config, tmp_path / "run", quiet=True)

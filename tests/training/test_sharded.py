@@ -27,6 +27,7 @@ BRIEF = {
     "report": False,
 }
 SMALL = {"preset": "bahdanau", "hidden": 16, "embed": 8}
+AVERAGED = {"accumulate": 2, "ema": 0.9, "rdrop": 1.0}
 CHARS = {"max_src_len": 30, "max_tgt_len": 30}
 SMALL_TRANSFORMER = {
     "preset": "transformer",
@@ -49,7 +50,8 @@ def resume(processes, output, **settings):
 
 
 def losses(output):
-    return [(row["train_loss"], row["dev_loss"]) for row in RunFolder(output).read_metrics()]
+    names = ("train_loss", "dev_loss", "tokens")
+    return [[row[name] for name in names] for row in RunFolder(output).read_metrics()]
 
 
 def assert_close(a, b):
@@ -100,14 +102,12 @@ def test_shards_train_like_one_process(whole_run, sharded_run):
 
 
 @pytest.mark.slow
-@pytest.mark.long
-def test_two_processes_without_shards_equal_one(pairs, tmp_path):
-    extra = {"accumulate": 2, "shared_vocab": True, "tied": "all", "ema": 0.9, "rdrop": 1.0}
-    train(1, pairs, tmp_path / "one", **SMALL, **extra)
-    train(2, pairs, tmp_path / "two", **SMALL, **extra)
-    assert_close(tmp_path / "one", tmp_path / "two")
-    one, two = (RunFolder(tmp_path / name).read_metrics() for name in ("one", "two"))
-    assert [row["tokens"] for row in one] == [row["tokens"] for row in two]
+def test_all_processes_have_the_options_that_the_first_chooses_by_the_data(tmp_path):
+    rows = [f"2026-01-01 {i // 60:02}:{i % 60:02},{i % 7}" for i in range(300)]
+    (tmp_path / "series.csv").write_text("\n".join(["time,a", *rows]))
+    for count in (1, 2):
+        train(count, tmp_path / "series.csv", tmp_path / str(count), horizon=2)
+    assert_close(tmp_path / "1", tmp_path / "2")
 
 
 @pytest.mark.long
@@ -115,18 +115,18 @@ def test_two_processes_without_shards_equal_one(pairs, tmp_path):
 @pytest.mark.parametrize(
     ("processes", "extra"),
     [
-        (2, {**SMALL_TRANSFORMER, "accumulate": 2, "recompute": True, "ema": 0.9, "rdrop": 1.0}),
+        (2, {**SMALL_TRANSFORMER, **AVERAGED, "recompute": True}),
+        (2, {**SMALL, **AVERAGED, "shared_vocab": True, "tied": "all", "strategy": "ddp"}),
         (4, {**SMALL, "shared_vocab": True, "tied": "all", "src_tokenizer": "char", **CHARS}),
         (4, {**SMALL, "preset": "self-attentive", "ema": 0.9}),
         (4, {**SMALL_TRANSFORMER, "tied": "output"}),
     ],
 )
-def test_options_of_training_work_with_shards(pairs, tmp_path, processes, extra):
-    extra = {**extra, "steps": 4, "eval_every": 2}
-    plain = {name: value for name, value in extra.items() if name != "recompute"}
-    train(1, pairs, tmp_path / "one", **plain)
-    train(processes, pairs, tmp_path / "shards", strategy="fsdp", **extra)
-    assert_close(tmp_path / "one", tmp_path / "shards")
+def test_options_of_training_work_with_processes(pairs, tmp_path, processes, extra):
+    extra = {"strategy": "fsdp", **extra, "steps": 4, "eval_every": 2}
+    train(1, pairs, tmp_path / "one", **{**extra, "recompute": False, "strategy": "auto"})
+    train(processes, pairs, tmp_path / "several", **extra)
+    assert_close(tmp_path / "one", tmp_path / "several")
 
 
 @pytest.mark.long

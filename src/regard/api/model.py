@@ -82,7 +82,7 @@ class Model:
         self, runs: Sequence[Saved], paths: Sequence[str | Path], device: torch.device
     ) -> None:
         first = runs[0]
-        _check_same_tokens(runs, paths)
+        _check_ensemble(runs, paths)
         self.path, self.device, self.config = Path(paths[0]), device, first.config
         self.task = first.task
         self.source = first.src_tokenizer
@@ -519,8 +519,12 @@ def _check_new_folder(folder: Any, run: Path) -> Path:
     return path
 
 
-def _check_same_tokens(runs: Sequence[Saved], paths: Sequence[str | Path]) -> None:
-    """Raises unless all runs of an ensemble have the same tokenisers."""
+def _check_ensemble(runs: Sequence[Saved], paths: Sequence[str | Path]) -> None:
+    """Raises unless several runs write tokens, or one label, with the same tokenisers."""
+    task = runs[0].task
+    if len(runs) > 1 and (task.numbers is not None or not task.tokens.exclusive):
+        rule = "be one where targets are numbers or name several labels"
+        raise ArgumentError("runs", rule, "an ensemble", "predict with each of them")
     for other, path in zip(runs[1:], paths[1:], strict=True):
         for side in ("src_tokenizer", "tgt_tokenizer"):
             if getattr(other, side).fingerprint != getattr(runs[0], side).fingerprint:

@@ -121,8 +121,10 @@ def _step(parts: TrainingParts, progress: Progress) -> Tensor:
     progress.tokens += sum(share.global_tokens for share in shares)
     progress.step += 1
     rate, norm = learning_rate(progress), learner.clip()
-    # fp16 skips steps with non-finite gradients; `.item()` synchronises a GPU, and NaNs persist
-    if norm is not None and learner.processes.loss_scaler is None:
+    # fp16 skips steps whose gradients are not finite, which a scale below 1 cannot be the cause of;
+    # `.item()` synchronises a GPU, and NaNs persist
+    scaler = learner.processes.loss_scaler
+    if norm is not None and (scaler is None or scaler.get_scale() < 1):
         every = (CHECK_EVERY, intervals.eval_every, intervals.save_every)
         if norm.device.type == "cpu" or any(progress.step % n == 0 for n in every):
             check_finite(norm, progress.step, learning_rate.peak)

@@ -217,9 +217,9 @@ def _encoders(
     config, say = examples.config, history.say
     src_file, tgt_file = folder.src_tokenizer_file, folder.tgt_tokenizer_file
     if src_file.exists() and tgt_file.exists():
-        if not config.task_options and folder.config_file.exists():
-            saved = folder.read_config()  # by the first process, which has chosen them by the data
-            if saved.task_options:
+        if folder.config_file.exists():
+            saved = folder.read_config()  # by the first process, which has chosen more by the data
+            if saved.task_options.keys() > config.task_options.keys():
                 examples.config = saved
         return open_task(examples.config, load_encoder(src_file), load_target(tgt_file))
     start = None

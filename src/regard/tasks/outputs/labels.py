@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
 import numpy as np
 import torch
@@ -200,10 +200,7 @@ class LabelSetOutput(LabelOutput):
         self, module: SequenceModel, src: Tensor, lengths: Tensor
     ) -> Float[Tensor, "batch labels"]:
         """Return the probability of each label."""
-        state = module.start(module.encode(src, lengths))
-        if not isinstance(state, LabelSetState):
-            rule = "be one where targets name several labels"
-            raise ArgumentError("runs", rule, "an ensemble", "predict with each of them")
+        state = cast(LabelSetState, module.start(module.encode(src, lengths)))
         return torch.sigmoid(state.logits[:, len(SYMBOLS) :].float())
 
     def class_report(
