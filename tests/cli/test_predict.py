@@ -25,10 +25,14 @@ def sources(tmp_path):
     return path
 
 
-def test_one_answer_per_line(run, sources):
+def test_one_answer_per_line_in_any_encoding(run, sources):
     result = regard("predict", run, sources)
     assert len(answers(result)) == 3
     assert result.stderr == ""
+    sources.write_text("abc\nfgh\nabcdef\n", encoding="utf-16")
+    recoded = regard("predict", run, sources)
+    assert answers(recoded) == answers(result)
+    assert "sources.txt is not UTF-8 and is read as utf-16" in recoded.stderr
 
 
 def test_a_table_is_read_by_the_column_of_its_sources(run, sources, tmp_path):

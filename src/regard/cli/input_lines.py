@@ -14,17 +14,13 @@ from regard import api
 from regard.api.evaluate_pairs import known_pairs, read_for, references_of
 from regard.cli.commands import AlignArgs, CompareArgs, EvaluateArgs, HeadsArgs
 from regard.cli.console import note
-from regard.data import (
-    BadLines,
-    Pair,
-    PairReader,
-    read_texts,
-)
+from regard.data import BadLines, Pair, PairReader, read_texts
 from regard.data.error_hints import ErrorHints, with_commas
 from regard.data.media_files import MEDIA, reject_media
 from regard.data.pair_reader import MAX_CHARS, SOURCE_TABLES
 from regard.data.pairs import column_names, run_columns
-from regard.data.text_files import ROW_FILES, display_name, format_suffix
+from regard.data.table_files import COLUMN_FILES, SHEETS
+from regard.data.text_files import ROW_FILES, display_name, encoding_note, format_suffix
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
 from regard.pretrained import PretrainedModel
@@ -170,6 +166,10 @@ class InputLines:
 
     def _read(self) -> Iterator[Any]:
         files, model = self._files, self._model
+        for file in files:
+            is_text = format_suffix(file) in {*ROW_FILES} - {*COLUMN_FILES, *SHEETS}
+            if is_text and (said := encoding_note(file)):
+                note(said)
         rules = (self._max_chars, self.bad, model.check_source)
         if isinstance(model, PretrainedModel):
             return text_sources(SourceFiles(files, self._columns, *rules))
