@@ -112,6 +112,7 @@ class Windows:
         page.has_scripts = script
         page.on("request", lambda request: page.asked.append(request.url))
         page.on("pageerror", lambda error: page.wrong.append(str(error)))
+        page.on("dialog", lambda asked: (page.wrong.append(asked.message), asked.dismiss()))
         page.on("console", lambda m: page.wrong.append(m.text) if m.type == "error" else None)
         return page
 

@@ -232,10 +232,7 @@ def test_a_text_of_thousands_of_tokens_is_saved_whole(open_window, tmp_path):
     page = open_window((tmp_path / "x.html").as_uri())
     page.wait_for_selector("#app[data-ready]")
     svg = saved_as(page, "svg").decode()
-    low, high = (
-        {float(y) for y in re.findall(rf'<text x="[\d.]+" y="([\d.]+)"[^>]*>{label}<', svg)}
-        for label in "ba"
-    )
+    low, high = (set(map(float, re.findall(rf' y="([\d.]+)"[^>]*>{one}<', svg))) for one in "ba")
     assert len(low) > 10
     assert max(low) + 20 < min(high)  # nothing that scrolls on the screen lies over the other text
     assert "0 to 3.3e-4" in svg

@@ -161,9 +161,13 @@ def test_a_model_learns_to_name_several_labels(join, tmp_path, capsys):
 
 def test_settings_of_other_outputs_are_refused():
     wrong = {"preset": "bahdanau", "label_smoothing": 0.1, "tgt_tokenizer": "label", "rdrop": 1.0}
-    for name, value in wrong.items():
-        config = make_config({"data": "x.tsv", "separator": ",", name: value})
-        with pytest.raises(ArgumentError, match=f"{name} must .* several labels"):
+    texts = {"preset": "bahdanau", "tgt_tokenizer": "char", "metric": "bleu", "ctc": 0.3}
+    texts |= {"shared_vocab": True}
+    cases = [({"separator": ","}, " must .* several labels", *one) for one in wrong.items()]
+    cases += [({"numbers": True}, "", *one) for one in texts.items()]
+    for given, said, name, value in cases:
+        config = make_config({"data": "x.tsv", **given, name: value})
+        with pytest.raises(ArgumentError, match=f"{name}{said}"):
             check_settings(config)
     for preset in LABEL_PRESETS:
         check_settings(make_config({"data": "x.tsv", "separator": ",", "preset": preset}))

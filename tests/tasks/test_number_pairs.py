@@ -5,8 +5,6 @@ import pytest
 
 import regard
 from regard.errors import ArgumentError, DataError
-from regard.training import make_config
-from regard.training.setup import check_settings
 
 TINY = {"embed": 8, "hidden": 8, "layers": 1}
 QUICK = {"numbers": True, "device": "cpu", "report": False, "quiet": True}
@@ -72,11 +70,3 @@ def test_a_target_that_is_no_number_is_named(target, tmp_path):
     file.write_text("\n".join([*lines[:3], f"the film\t{target}", *lines[3:]]) + "\n")
     with pytest.raises(DataError, match="line 4"):
         regard.fit(file, output=tmp_path / "run", steps=1, **QUICK)
-
-
-def test_settings_of_texts_are_refused():
-    wrong = {"preset": "bahdanau", "tgt_tokenizer": "char", "metric": "bleu", "ctc": 0.3}
-    for named, value in {**wrong, "shared_vocab": True}.items():
-        config = make_config({"data": "-", "numbers": True, named: value})
-        with pytest.raises(ArgumentError, match=named):
-            check_settings(config)

@@ -24,7 +24,7 @@ from regard.decoding_options import given_options
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.pretrained import PretrainedModel
-from regard.seeing import View, select
+from regard.seeing import select
 from regard.seeing.draw import terminal
 from regard.seeing.draw.forecast import ForecastView
 from regard.seeing.draw.shapes import check_ending
@@ -70,8 +70,12 @@ def drawn(trace: Any, form: str, choice: dict[str, Any], ascii: bool = False) ->
         return trace.text(_width(result_console()), ascii=ascii)
     if form == "json":
         return json.dumps(storage.to_json(trace), ensure_ascii=False)
-    console = result_console()
-    return _one(select(trace, **choice), form, ascii, console)
+    view, console = select(trace, **choice), result_console()
+    if form == "plain":
+        return terminal.plain(view, ascii)
+    color = console.is_terminal and not console.no_color and console.color_system is not None
+    draw = terminal.listing if form == "list" else terminal.matrix
+    return draw(view, _width(console), ascii, color)
 
 
 def _form(args: ShowArgs) -> str:
@@ -147,15 +151,6 @@ def numbers(name: str, given: str | None) -> list[int] | None:
     if not found:
         raise ArgumentError(name, "name at least one", repr(given), "write it as in 0-3,31")
     return sorted(found)
-
-
-def _one(view: View, form: str, ascii: bool, console: Console) -> str:
-    color = console.is_terminal and not console.no_color and console.color_system is not None
-    if form == "plain":
-        return terminal.plain(view, ascii)
-    if form == "list":
-        return terminal.listing(view, _width(console), ascii, color)
-    return terminal.matrix(view, _width(console), ascii, color)
 
 
 def _width(console: Console) -> int:

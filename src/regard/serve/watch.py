@@ -115,13 +115,11 @@ class RunWatcher:
             "html": None if since == version else body,
         }
 
-    def _files(self) -> tuple[Path, Path, Path]:
-        return self.folder.metrics.path, self.folder.report.path, self.folder.card_file
-
     def _version(self) -> str:
         """Return a text that changes with the files of the run; raises OSError without a folder."""
-        known = [os.stat(self.folder.config_file)]
-        known += [file.stat() for file in self._files() if file.exists()]
+        own, known = self.folder, [os.stat(self.folder.config_file)]
+        files = (own.metrics.path, own.report.path, own.card_file)
+        known += [file.stat() for file in files if file.exists()]
         return " ".join(f"{one.st_size}:{one.st_mtime_ns}" for one in known)
 
     def _evaluations(self) -> RunEvaluations:

@@ -72,6 +72,9 @@ def test_columns_of_right_to_left_text_run_from_the_right():
         assert len(numbers[0]) == 3
         assert numbers[0] == numbers[1][::-1]
     assert lines[-1] == "columns run from right to left, as their text does"
+    for first in ("hi", "123, hi"):  # one foreign word does not turn the text around it
+        mixed = matrix(select(of_labels([first, *source[:2]], ["x", "y"])), 200).splitlines()
+        assert mixed[1].split()[-2:] == [f"\u2068{word}\u2069" for word in source[:2]]
     header = [cell_len(lines[1][: match.end()]) for match in re.finditer(r"\S+", lines[1])]
     assert header == _ends(lines[2])
 

@@ -292,11 +292,6 @@ def as_numbers(measures: Measures) -> dict[str, float | None]:
     return found
 
 
-def _range(found: MeasureInterval) -> str:
-    low, high = (None if math.isnan(end) else end for end in found[1:])
-    return interval_text(low, high, "{:.2f}".format)
-
-
 def _sentences(summary: Mapping[str, Measures]) -> list[str]:
     ranked = [(name, found.gain) for name, found in summary.items() if name != RANDOM]
     sentences = []
@@ -305,12 +300,13 @@ def _sentences(summary: Mapping[str, Measures]) -> list[str]:
         comma = message("check.comma")
         close = [method_title(other) for other, gain in rest if not gain.high < best.low]
         others = message("check.not-clearly-less", methods=comma.join(close)) if close else ""
+        low, high = (None if math.isnan(end) else end for end in best[1:])
         sentences.append(
             message(
                 "check.most-faithful",
                 method=method_title(name),
                 gain=best.mean,
-                range=_range(best),
+                range=interval_text(low, high, "{:.2f}".format),
                 others=others,
             )
         )

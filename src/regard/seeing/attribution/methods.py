@@ -98,7 +98,8 @@ def integrated_gradients(scorer: InputScorer, questions: Questions) -> Scores:
             on_path = torch.from_numpy((places[part] + 1) / 2).to(path)[:, None, None]
             vectors_here = (start + on_path * path).repeat_interleave(len(asked), dim=0)
             slopes = vector_gradients(scorer, asked * len(part), vectors_here)
-            along = _times(slopes, path).reshape(len(part), len(asked), -1)
+            slopes = slopes.reshape(len(part), len(asked), *path.shape)
+            along = np.einsum("pqid,id->pqi", slopes, _array(path))
             scores[open_] += np.einsum("p,pqi->qi", shares[part] / 2, along)
         open_ = np.flatnonzero(_incomplete(scores, change))
         if not len(open_):
@@ -247,11 +248,6 @@ def _of_outputs(rows: Float[np.ndarray, "outputs inputs"], questions: Questions)
 
 def _array(tensor: Tensor) -> Array:
     found: Array = tensor.detach().double().cpu().numpy()
-    return found
-
-
-def _times(slopes: Float[np.ndarray, "rows inputs dim"], vectors: Tensor) -> Scores:
-    found: Array = np.einsum("rid,id->ri", slopes, _array(vectors))
     return found
 
 

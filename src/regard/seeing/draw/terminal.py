@@ -5,6 +5,7 @@ is too wide for the terminal becomes a list, with a note. Columns of right-to-le
 right, as the text does.
 """
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -15,8 +16,8 @@ from rich.cells import cell_len
 from regard.messages import message
 from regard.seeing.draw.figure import sentences
 from regard.seeing.draw.shapes import (
+    RIGHT_TO_LEFT,
     fit,
-    is_right_to_left,
     isolate_direction,
     number_duplicates,
     pad_left,
@@ -41,6 +42,8 @@ MOST_ROWS: Final = 60
 UNNAMED: Final = 0.1
 ROW_LABEL: Final = 16
 COLUMN_LABEL: Final = 12
+#: of letters: bidirectional classes that say where a text begins
+DIRECTIONS: Final = ("L", *RIGHT_TO_LEFT)
 #: cells of the column of hidden mass
 HIDDEN: Final = 8
 
@@ -115,7 +118,10 @@ def matrix(view: View, width: int = 100, ascii: bool = False, color: bool = Fals
     """
     glyphs = ASCII_GLYPHS if ascii else BLOCK_GLYPHS
     given = view
-    if any(map(is_right_to_left, view.columns)):
+    sides = zip(view.columns, view.column_special, strict=True)
+    text = "".join(name for name, special in sides if not special)
+    letters = (one for one in map(unicodedata.bidirectional, text) if one in DIRECTIONS)
+    if next(letters, "L") in RIGHT_TO_LEFT:  # the first letter with a direction decides
         view = _from_the_right(view)
     names = _labels(view.rows[:MOST_ROWS], ROW_LABEL, ascii)
     columns = _labels(view.columns, COLUMN_LABEL, ascii)

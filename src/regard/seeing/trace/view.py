@@ -454,14 +454,13 @@ class _HeadChoice(NamedTuple):
 
     def map(self) -> Map:
         """Return the map of this head alone."""
-        weights, missing = self.found.weights, self.found.missing
-        if self.head is None:
-            alone = weights.mean(axis=0, keepdims=True)
-            lacks = None if missing is None else missing.mean(axis=0, keepdims=True)
-        else:
-            alone = weights[self.head : self.head + 1]
-            lacks = None if missing is None else missing[self.head : self.head + 1]
-        return replace(self.found, weights=alone, missing=lacks)
+        head, missing = self.head, self.found.missing
+
+        def own(array: Weights) -> Weights:
+            return array.mean(axis=0, keepdims=True) if head is None else array[head : head + 1]
+
+        lacks = None if missing is None else own(missing)
+        return replace(self.found, weights=own(self.found.weights), missing=lacks)
 
 
 def select(
@@ -489,7 +488,7 @@ def select(
         raise ArgumentError("special", "be dim, hide or show", repr(special), "choose one")
     maps = list(trace.of_kind(chosen_kind(trace, kind)))
     picks = _picks(_layers(maps, layer), head)
-    pick = _sharpest(trace, picks)
+    pick = max(picks, key=lambda one: sharpness(trace, one.found, one.map().weights[0]))
     reason = message("show.title.sharpest") * (len(picks) > 1)
     return _view(trace, pick, _title(maps, pick, layer, head, reason), words, special)
 
@@ -510,10 +509,6 @@ def _picks(maps: Sequence[Map], head: int | str) -> list[_HeadChoice]:
         rule = f"be auto, mean, or {numbers}"
         raise ArgumentError("head", rule, repr(head), "choose one")
     return found
-
-
-def _sharpest(trace: Trace, picks: Sequence[_HeadChoice]) -> _HeadChoice:
-    return max(picks, key=lambda pick: sharpness(trace, pick.found, pick.map().weights[0]))
 
 
 def sharpness(trace: Trace, found: Map, weights: Weights) -> float:
