@@ -94,6 +94,8 @@ def test_a_story_is_answered_with_a_label(memory_run, folder):
     assert out.src_tokens == ["Mary went to the hall", "John went to the garden", "Where is John"]
     assert out.maps["hops"][0].shape == (1, 3, 3)
     assert [one.text for one in model([ASKED, ASKED])] == [out.text] * 2
+    other = model.what_if((["Mary went", story[1]], "Where is John?"), replace={0: "John went"})
+    assert other.traces[1].source.labels[:2] == ["John went", story[1]]
 
 
 @pytest.mark.slow

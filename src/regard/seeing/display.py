@@ -98,8 +98,8 @@ def save(
         {
             "html": lambda: html_page.render([trace], title=title),
             "svg": lambda: figure.svg(view()),
-            "png": lambda: figure.png(view()),
-            "pdf": lambda: figure.pdf(view()),
+            "png": lambda: figure.raster(view(), "png"),
+            "pdf": lambda: figure.raster(view(), "pdf"),
             "json": lambda: storage.dumps(trace),
         },
     )

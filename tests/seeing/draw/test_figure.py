@@ -101,11 +101,11 @@ def test_beyond_the_most_a_single_peak_survives_and_the_cut_is_said():
 def test_png_and_pdf_are_what_they_say():
     labels = ["今日", "مرحبا", "$x^$", "\x1b", "</s>"]
     view = replace(select(translation(), words=False), columns=labels)
-    png, pdf = figure.png(view), figure.pdf(view)
+    png, pdf = (figure.raster(view, ending) for ending in ("png", "pdf"))
     assert png.startswith(b"\x89PNG")
     width, height = struct.unpack(">II", png[16:24])
     root = drawn(view)
     assert abs(width - 2 * float(root.get("width"))) <= 2
     assert abs(height - 2 * float(root.get("height"))) <= 2
     assert pdf.startswith(b"%PDF")
-    assert figure.pdf(view) == pdf  # no date is in it
+    assert figure.raster(view, "pdf") == pdf  # no date is in it

@@ -179,12 +179,6 @@ class AttentionRecord:
         return np.stack(found, axis=-2)
 
 
-def rows_at_once(length: int) -> int:
-    """Return the number of rows of a batch, given the tokens of a row; fewer while others wait."""
-    tokens = PIECE_TOKENS if is_preemptible() else TOKENS
-    return max(1, tokens // length)
-
-
 def values(
     logits: Float[Tensor, "batch outputs vocab"], questions: Sequence[Question]
 ) -> Float[Tensor, "batch questions"]:
@@ -339,8 +333,9 @@ class InputScorer(ABC):
 
     @property
     def rows_at_once(self) -> int:
-        """Number of rows of a batch."""
-        return rows_at_once(self.inputs + len(self.written))
+        """Number of rows of a batch; fewer while others wait."""
+        tokens = PIECE_TOKENS if is_preemptible() else TOKENS
+        return max(1, tokens // (self.inputs + len(self.written)))
 
 
 @final

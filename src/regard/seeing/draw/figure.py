@@ -349,14 +349,9 @@ def svg(
     return to_svg(layout, theme, title=title, label=label, description=description)
 
 
-def png(view: View) -> bytes:
-    """Return the figure as PNG."""
-    return rendered(_layout(view), "png")
-
-
-def pdf(view: View) -> bytes:
-    """Return the figure as PDF."""
-    return rendered(_layout(view), "pdf")
+def raster(view: View, ending: str) -> bytes:
+    """Return the figure as `png` or `pdf`."""
+    return rendered(_layout(view), ending)
 
 
 def pooled(view: View, most: int) -> View:

@@ -159,11 +159,12 @@ class StoryInput(LineInput):
         return self.story_encoder.tokenizer.tokens(ids)
 
     def text(self, source: Any, row: Any) -> Text:
-        """Return the text with its sentences, the question last, or with its tokens."""
+        """Return the source with its sentences, the question last, or the text with its tokens."""
         story = Story.of(source_text(source))
-        shown = f"{story.text.replace(SENTENCE_MARK, ' ')} {story.question}"
         if not self.encoder.width:
+            shown = f"{story.text.replace(SENTENCE_MARK, ' ')} {story.question}"
             return Text(shown, (*self._tokens(row)[:-1], END))
+        shown = str(story)  # with its marks, so that what replaces a sentence is one again
         parts = [*story.sentences, story.question]
         tokens, start = [], 0
         for number, part in enumerate(parts):
