@@ -11,25 +11,34 @@ from regard.seeing.draw.shapes import fit, number_duplicates, printable
 from regard.seeing.draw.terminal import listing, matrix, plain
 from seeing.tools import HOSTILE, of_labels, translation
 
-LEFT_TO_RIGHT = [label for label in HOSTILE if label not in ("مرحبا", "\u202eevil")]
-
-
-CELLS = "its cells say where it looked"
-
 
 def view(**options):
     return select(translation(), **options)
 
 
-def test_the_whole_map():
+def test_the_matrix_the_list_and_the_sentences():
     assert matrix(view(), 100).splitlines() == [
-        f"each row is an output; {CELLS} · cross-attention · words · scale 0-1",
+        "each row is an output; its cells say where it looked"
+        " · cross-attention · words · scale 0-1",
         "        the unhappy    cat   </s>   p",
         "  le ▓▓ .70◂ ░░ .20 ░░ .06      ·   0.90",
         "chat      ·  ▒▒ .40 ▓▓ .50◂░░ .07   0.40",
         "</s>      ·       · ░░ .06 ██ .90◂  0.99",
         "· below .05 (hidden mass 0.04 per row)   ◂ strongest   p probability of the output",
     ]
+    assert listing(view(), 100).splitlines() == [
+        "each line is an output, and what it looked at · cross-attention · words",
+        "  le ← ████████▌ the 0.70   ██▌ unhappy 0.20   rest 0.10   p 0.90",
+        "chat ← ██████ cat 0.50   █████ unhappy 0.40   rest 0.10   p 0.40",
+        "</s> ← ███████████ </s> 0.90   rest 0.10   p 0.99",
+        "rest: mass of the inputs that are not named   p: probability of the output",
+    ]
+    assert plain(view()).splitlines()[:2] == [
+        "Where each output looked: cross-attention, words.",
+        'Output 1, "le", looked mostly at "the" (0.70), then "unhappy" (0.20), then "cat" (0.06); '
+        "the other inputs got 0.04; its probability is 0.90.",
+    ]
+    assert 'Output 2, "chat", looked mostly at "cat" (0.50)' in plain(view())
 
 
 def test_columns_line_up_whatever_the_letters():
@@ -47,18 +56,16 @@ def _ends(line):
 
 
 def test_hostile_tokens_leave_the_terminal_alone():
-    trace = of_labels(LEFT_TO_RIGHT, LEFT_TO_RIGHT)
+    trace = of_labels(HOSTILE, HOSTILE)
     for text in (matrix(select(trace), 300), listing(select(trace), 80), plain(select(trace))):
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]", text)
         text.encode("utf-8")
     lines = matrix(select(trace), 300).splitlines()
     assert "←" not in lines[2]
-    for shown in ("</script>", "<b>", "&amp;", '"', "👩‍👩‍👧", "今日", "xxxxxxxxxxx…", "∅", "↵"):
+    tokens = ("</script>", "<b>", "&amp;", '"', "👩‍👩‍👧", "今日", "xxxxxxxxxxx…", "^[[31m")
+    for shown in (*tokens, *"∅↵␣⇥"):
         assert shown in lines[1]
-    assert "^[[31m" in lines[1]
-    assert "␣" in lines[1]
-    assert "⇥" in lines[1]
-    assert len(lines) == 2 + len(LEFT_TO_RIGHT) + 1
+    assert len(lines) == 2 + len(HOSTILE) + 1
 
 
 def test_columns_of_right_to_left_text_run_from_the_right():
@@ -112,16 +119,6 @@ def test_hidden_mass_and_a_row_of_nothing():
     assert "nothing" in listing(select(trace))
 
 
-def test_the_list():
-    assert listing(view(), 100).splitlines() == [
-        "each line is an output, and what it looked at · cross-attention · words",
-        "  le ← ████████▌ the 0.70   ██▌ unhappy 0.20   rest 0.10   p 0.90",
-        "chat ← ██████ cat 0.50   █████ unhappy 0.40   rest 0.10   p 0.40",
-        "</s> ← ███████████ </s> 0.90   rest 0.10   p 0.99",
-        "rest: mass of the inputs that are not named   p: probability of the output",
-    ]
-
-
 def test_inputs_that_look_alike_are_told_apart_in_the_list():
     trace = Trace(Text.of("TaT"), Text.of("x"), (Map.of("cross", 0, [[[0.3, 0.1, 0.6]]]),))
     assert "T#2 0.60" in listing(select(trace))
@@ -129,19 +126,9 @@ def test_inputs_that_look_alike_are_told_apart_in_the_list():
     assert number_duplicates(["a", "b", "a"]) == ["a#1", "b", "a#2"]
 
 
-def test_sentences():
-    assert plain(view()).splitlines()[:2] == [
-        "Where each output looked: cross-attention, words.",
-        'Output 1, "le", looked mostly at "the" (0.70), then "unhappy" (0.20), then "cat" (0.06); '
-        "the other inputs got 0.04; its probability is 0.90.",
-    ]
-    assert 'Output 2, "chat", looked mostly at "cat" (0.50)' in plain(view())
-
-
 def test_an_empty_map_is_drawn():
-    trace = Trace(
-        Text.of([]), Text.of("x"), (Map.of("cross", 0, np.zeros((1, 1, 0)), missing=True),)
-    )
+    nothing = Map.of("cross", 0, np.zeros((1, 1, 0)), missing=True)
+    trace = Trace(Text.of([]), Text.of("x"), (nothing,))
     assert matrix(select(trace)).splitlines()[2].startswith("x")
     assert plain(select(trace))
     assert matrix(select(translation(), special="hide"))
