@@ -38,9 +38,11 @@ def test_attention_needs_one_layer():
     assert layers_needed(layer, 9, WIDTH) == 1
 
 
-def test_a_layer_that_mixes_nothing_never_arrives():
+def test_a_layer_that_mixes_nothing_never_arrives_and_has_no_steps():
     with pytest.raises(ArgumentError, match="bring the first input nearer"):
         layers_needed(nn.Linear(WIDTH, WIDTH), 5, WIDTH)
+    with pytest.raises(ArgumentError, match="layer must be recurrent, but it is Linear"):
+        steps_between(nn.Linear(WIDTH, WIDTH), 5, WIDTH)
 
 
 @pytest.mark.parametrize("length", [2, 5])
@@ -56,8 +58,3 @@ def test_a_recurrence_goes_through_every_step(family, length):
 def test_looking_back_goes_through_the_first_step_and_the_last(cell, length):
     layer = build(layers.SELF_ATTENTIVE.with_options(cell=cell), WIDTH)
     assert steps_between(layer, length, WIDTH) == 2
-
-
-def test_only_recurrences_have_steps():
-    with pytest.raises(ArgumentError, match="layer must be recurrent, but it is Linear"):
-        steps_between(nn.Linear(WIDTH, WIDTH), 5, WIDTH)

@@ -40,20 +40,16 @@ def test_a_name_takes_that_path():
         assert choose("op", PATHS, 2) is fast
 
 
-def test_a_path_that_refuses_raises_and_nothing_else_runs():
-    with (
-        use_backend("torch"),
-        pytest.raises(BackendError, match=r"'torch' path of op .*odd number.*reference, or 'auto'"),
-    ):
-        choose("op", PATHS, 3)
-
-
-def test_a_path_that_is_not_there_raises():
-    with use_backend("cpu"), pytest.raises(BackendError, match=r"op has no 'cpu' path.*torch, ref"):
-        choose("op", PATHS, 2)
-
-
-def test_auto_raises_if_every_path_refuses():
+@pytest.mark.parametrize(
+    ("backend", "number", "said"),
+    [
+        ("torch", 3, r"'torch' path of op .*odd number.*reference, or 'auto'"),
+        ("cpu", 2, r"op has no 'cpu' path.*torch, ref"),
+    ],
+)
+def test_a_path_that_cannot_run_raises_and_nothing_else_runs(backend, number, said):
+    with use_backend(backend), pytest.raises(BackendError, match=said):
+        choose("op", PATHS, number)
     with pytest.raises(BackendError, match="no path of op"):
         choose("op", {"torch": OperatorPath(fast, refuses_odd)}, 3)
 

@@ -191,13 +191,11 @@ def test_evaluation_counts_unseen_windows_beside_the_baselines(run, data):
 
 
 def test_rows_of_another_file_are_unseen_and_a_new_run_has_seen_its_own(tmp_path):
-    def numbered(name, rows, sign=1):
-        def own(i, cells):
-            return [str(sign * float(cell)) for cell in cells[1:]]
+    def numbered(name, rows, digit=""):
+        change = lambda i, cells: [cell + digit for cell in cells[1:]]  # noqa: E731
+        return write(tmp_path / name, rows, change, "load,temperature")
 
-        return write(tmp_path / name, rows, own, "load,temperature")
-
-    files = numbered("a.csv", 130), numbered("longer.csv", 150), numbered("other.csv", 150, -1)
+    files = numbered("a.csv", 130), numbered("longer.csv", 150), numbered("other.csv", 150, "5")
     run = start_run(make_config({"data": str(files[0]), **BRIEF}), tmp_path / "run", quiet=True)
     model = package.load(run.path, device="cpu")
     more = "windows from 104 on, which the run has not seen"
@@ -286,13 +284,6 @@ def test_the_median_may_be_on_either_side_of_the_forecast(run):
     assert found.quantiles[0, 0, 0].tolist() == [0.0, 1.0, 1.0]
 
 
-def test_a_season_is_not_longer_than_what_is_read(data, tmp_path):
-    config = make_config({"data": str(data), **BRIEF, "period": 14})
-    with pytest.raises(ArgumentError, match="period must be at most look_back, 13, but it is 14"):
-        start_run(config, tmp_path / "run", quiet=True)
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize(("patch_len", "stride"), [(5, 3), (1, 1), (2, 4)])
 def test_attention_over_time_sums_to_1(patch_len, stride):
     options = SeriesOptions(look_back=12, patch_len=patch_len, stride=stride)
@@ -363,23 +354,22 @@ def test_a_constant_column_is_told_and_forecast(tmp_path, capsys):
     assert np.allclose(found.point[:, 1], 7.5, atol=0.1)
 
 
-def test_another_header_is_refused_in_prediction(run, tmp_path):
-    file = write(tmp_path / "other.csv", header="date,load,humidity")
-    said = sentence(regard("predict", run, file, "--device", "cpu"), 1)
-    assert "there must be a column 'temperature', but the columns of numbers are load" in said
+def daily(i, cells):
+    return [str(FIRST + timedelta(days=i)), *cells[1:]]
 
 
-def test_other_steps_and_too_few_rows_are_refused_in_prediction(run, tmp_path):
-    daily = write(
-        tmp_path / "daily.csv",
-        change=lambda i, cells: [str(FIRST + timedelta(days=i)), *cells[1:]],
-    )
-    said = sentence(regard("predict", run, daily, "--device", "cpu"), 1)
-    assert "there must be a row for each hour, as in training, but there is one for each" in said
-    for rows in (12, 1):  # one row has no steps
-        short = write(tmp_path / "short.csv", rows=rows)
-        said = sentence(regard("predict", run, short, "--device", "cpu"), 1)
-        assert f"there must be 13 rows, which the model reads, but there are {rows}" in said
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"header": "date,load,humidity"}, "there must be a column 'temperature', but the columns"),
+        ({"change": daily}, "a row for each hour, as in training, but there is one for each"),
+        ({"rows": 12}, "there must be 13 rows, which the model reads, but there are 12"),
+        ({"rows": 1}, "there must be 13 rows, which the model reads, but there are 1"),
+    ],
+)
+def test_other_tables_are_refused_in_prediction(run, tmp_path, how, said):
+    file = write(tmp_path / "other.csv", **how)
+    assert said in sentence(regard("predict", run, file, "--device", "cpu"), 1)
 
 
 def test_what_forecasters_cannot_do_is_told(run, data):
@@ -410,6 +400,7 @@ def test_a_forecaster_that_goes_step_by_step_is_not_exported(data, tmp_path):
         ({"metric": "bleu"}, "metric must be mse, mae or loss for series"),
         ({"patch_len": 99}, "patch_len must be at most look_back"),
         ({"tied": "output"}, "tied must be left out for series"),
+        ({"period": 14}, "period must be at most look_back, 13, but it is 14"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(data, tmp_path, settings, said):

@@ -45,12 +45,6 @@ def run_columns(words: Sequence[str] | None) -> RunColumns | None:
     return None if words is None else RunColumns(words)
 
 
-def source_column(words: Sequence[str] | None) -> str | None:
-    """Return the name of the first column; None if it has a number, or none is given."""
-    first = (column_names(words) or (None,))[0]
-    return first if isinstance(first, str) else None
-
-
 class Pair(NamedTuple):
     """One example.
 

@@ -491,7 +491,9 @@ class Tokenizer(StoredEncoder):
         for word in words:
             if len(pieces) >= vocab_size:
                 break
-            if word not in pieces and self._is_whole(word):
+            if word in pieces or self._normalise(word) != word:
+                continue
+            if self._codec.spans(word) == [(0, len(word))]:
                 pieces[word] = None
         codec = type(self._codec)(list(pieces))
         return Tokenizer(self.kind, codec, nfc=self.nfc, case=self.case, features=self.features)
@@ -520,10 +522,6 @@ class Tokenizer(StoredEncoder):
         features = older._feature_ids
         own = (ids.get(piece, -1) for piece in self._codec.pieces)
         return [*own, *(features.get(name, -1) for name in self.features)]
-
-    def _is_whole(self, word: str) -> bool:
-        """Return whether a word is normalised and one piece."""
-        return self._normalise(word) == word and self._codec.spans(word) == [(0, len(word))]
 
     @property
     def imported(self) -> ImportedCodec | None:

@@ -320,7 +320,8 @@ class DecodingGraphs:
         moved = [
             (slots[name], leaf)
             for name, leaf in leaves.items()
-            if leaf.numel() and not _is_same(slots[name], leaf)
+            if leaf.numel()
+            and not (leaf.is_contiguous() and leaf.data_ptr() == slots[name].data_ptr())
         ]
         if moved:
             addresses = {slot.untyped_storage().data_ptr() for slot in self._slots.values()}
@@ -409,10 +410,6 @@ def _flatten(tree: Any) -> tuple[dict[str, Tensor], Hashable]:
 
     map_leaves(tree, collect)
     return leaves, tuple(structure)
-
-
-def _is_same(one: Tensor, other: Tensor) -> bool:
-    return one.data_ptr() == other.data_ptr() and other.is_contiguous()
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,8 @@ def _with_lora(module: nn.Module, config: Config) -> nn.Module:
         task_type="CAUSAL_LM",
         base_model_name_or_path=str(config.start),
     )
-    kinds = {n.rpartition(".")[2] for n, m in module.named_modules() if n and _is_linear(m)}
+    linear = {"Linear", "Conv1D"}
+    kinds = {n.split(".")[-1] for n, m in module.named_modules() if type(m).__name__ in linear}
     try:
         with quiet_transformers():
             adapted = get_peft_model(module, options)
@@ -189,13 +190,6 @@ class _LowRank(torch.autograd.Function):
         to_x = (each @ weight).addmm_(to_low, down) if ctx.needs_input_grad[0] else None
         to_x = None if to_x is None else to_x.view(*grad.shape[:-1], -1)
         return to_x, None, to_low.t() @ flat, to_up, None, None
-
-
-def _is_linear(module: nn.Module) -> bool:
-    return getattr(module, "weight", None) is not None and type(module).__name__ in (
-        "Linear",
-        "Conv1D",
-    )
 
 
 def save_adapter(module: nn.Module, folder: Path) -> None:

@@ -408,11 +408,10 @@ def copy_dev_set(start: StartModel, task: TaskType, encoders: Encoders, folder: 
     if task.output is not type(start.saved.task.output) or corpus_problem(path) is not None:
         return
     for old, new in zip(map(_inner, start.encoders), map(_inner, encoders), strict=True):
-        series, grown = (
-            isinstance(old, kind) and isinstance(new, kind) for kind in (SeriesScaler, Tokenizer)
-        )
-        if series and (old.targets, old.frame_size) != (new.targets, new.frame_size):
+        sizes = [(getattr(e, "targets", 0), getattr(e, "frame_size", 0)) for e in (old, new)]
+        if isinstance(old, SeriesScaler) and sizes[0] != sizes[1]:
             return
+        grown = isinstance(old, Tokenizer) and isinstance(new, Tokenizer)
         if grown and new.rows_in(old)[: old.vocab_size] != [*range(old.vocab_size)]:
             return
     for one, other in ((path, copied), (note_path(path), note_path(copied))):

@@ -133,12 +133,9 @@ def longest_chain(output: Tensor) -> int:
     longest: dict[Node, int] = {}
     for node in _leaves_first(output):
         below = max((longest[n] for n, _ in node.next_functions if n is not None), default=0)
-        longest[node] = below + _is_product(node)
+        kind = node.name().removesuffix("0").removesuffix("Backward")
+        longest[node] = below + (kind in PRODUCTS)
     return max(longest.values(), default=0)
-
-
-def _is_product(node: Node) -> bool:
-    return node.name().removesuffix("0").removesuffix("Backward") in PRODUCTS
 
 
 def _leaves_first(output: Tensor) -> list[Node]:

@@ -335,10 +335,6 @@ def _self_attentive_shape(given: Arguments) -> Shape:
     return batch, 1, length, length + (0 if state is None else state.hidden.shape[1])
 
 
-def _attentive_weights(given: Arguments, output: Any) -> Tensor:
-    return attention_weights(given["score"], output.hidden, given["key"], given["mask"])
-
-
 def _one_head(query: Tensor, key: Tensor) -> Shape:
     return query.shape[0], 1, query.shape[1], key.shape[1]
 
@@ -354,7 +350,10 @@ _RECIPES: Final = {
         lambda given, _: _asked(additive_attention, _all_wide(given)),
     ),
     "attentive_rnn": _Recipe(
-        lambda given: _one_head(given["inputs"], given["key"]), _attentive_weights
+        lambda given: _one_head(given["inputs"], given["key"]),
+        lambda given, output: attention_weights(
+            given["score"], output.hidden, given["key"], given["mask"]
+        ),
     ),
     "dot_product_attention": _Recipe(
         lambda given: (*given["query"].shape[:3], given["key"].shape[2]),
