@@ -205,7 +205,8 @@ class CudaGraphGradients:
             device = self.fabric.device
             moved = [side.pin_memory().to(device, non_blocking=True) for side in given]
             inputs = (*moved, torch.full((), scale, device=device))
-            if not self._worth_recording(shape) or not self._record(shape, inputs):
+            recurs = self.seen[shape] > EAGER_BATCHES and len(self.recordings) < MAX_GRAPHS
+            if not (self.records and recurs and self._record(shape, inputs)):
                 loss = self._compute(inputs)
                 self._assign_gradients()
                 return loss
@@ -224,10 +225,6 @@ class CudaGraphGradients:
         """Set `.grad` of each parameter, which the optimiser's `zero_grad` removes."""
         for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
             parameter.grad = gradient
-
-    def _worth_recording(self, shape: BatchShape) -> bool:
-        recurs = self.seen[shape] > EAGER_BATCHES
-        return self.records and recurs and len(self.recordings) < MAX_GRAPHS
 
     def _compute(self, inputs: tuple[Tensor, ...]) -> Tensor:
         *sides, scale = inputs

@@ -194,7 +194,9 @@ class ConsoleReporter:
         cells = {name: format_metric(name, value) for name, value in result.metrics.items()}
         for name, error in result.errors.items():
             cells[name] += f" ±{format_metric(name, error)}"
-        widths = {name: max(_width(name), len(cell) + 2) for name, cell in cells.items()}
+        widths = {
+            name: max(11, cell_len(_title(name)) + 2, len(cell) + 2) for name, cell in cells.items()
+        }
         simple = ""
         if progress.baseline is not None:
             room = max(11, cell_len(message("train.column.baseline")) + 2)
@@ -233,10 +235,6 @@ class ConsoleReporter:
 
 def _title(name: str) -> str:
     return message("train.column.dev", metric=name)
-
-
-def _width(name: str) -> int:
-    return max(11, cell_len(_title(name)) + 2)
 
 
 def _clock(seconds: float) -> str:

@@ -195,8 +195,7 @@ def _is_restart(folder: RunFolder, config: Config) -> bool:
 
 
 def _launch(config: Config) -> dict[str, str]:
-    settings = config.model_dump()
-    return {"launch": launch_id(), "settings": json_checksum(settings)}
+    return {"launch": launch_id(), "settings": json_checksum(config.model_dump())}
 
 
 def resume_run(

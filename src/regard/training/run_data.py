@@ -104,7 +104,9 @@ def prepare_data(
         found = _encode(task, examples, history)
         if config.start is None:
             return found
-        return found._replace(replay=_replay(task, examples, history), before=_before(task, folder))
+        replay, path = _replay(task, examples, history), folder.data / f"{BEFORE}.arrow"
+        before = None if corpus_problem(path) else task.output.dev_set(Corpus(path))
+        return found._replace(replay=replay, before=before)
     finally:
         for part in PARTS:
             folder.read_file(part).unlink(missing_ok=True)
@@ -300,12 +302,6 @@ def _replay(task: Task, examples: Examples, history: DataHistory) -> Corpus | No
     if not (folder.data / f"{BEFORE}.arrow").exists():
         build(BEFORE, others.dev)
     return found
-
-
-def _before(task: Task, folder: RunFolder) -> DevSet | None:
-    """Open the dev set of what a model could do before, if there is one."""
-    path = folder.data / f"{BEFORE}.arrow"
-    return None if corpus_problem(path) else task.output.dev_set(Corpus(path))
 
 
 def _thinned(reader: PairReader, most: int, say: Say) -> int:
