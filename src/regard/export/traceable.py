@@ -86,17 +86,14 @@ class NodeStack(nn.Module):
             for name in ("weight_ih", "weight_hh"):
                 rows = [self._ordered(getattr(side, f"{name}_l0")) for side in sides]
                 self.register_buffer(f"{name}_{layer}", torch.stack(rows))
-            biases = [self._biases(cast(nn.RNNBase, side)) for side in sides]
-            self.register_buffer(f"bias_{layer}", torch.stack(biases))
+            names = (f"bias_{part}_l0" for part in ("ih", "hh"))
+            biases = [torch.stack([self._ordered(getattr(s, n)) for s in sides]) for n in names]
+            self.register_buffer(f"bias_{layer}", torch.cat(biases, dim=1))
 
     def _ordered(self, rows: Tensor) -> Tensor:
         """Return the rows of the gates in the order of ONNX."""
         parts = rows.detach().chunk(len(self.node.gates))
         return torch.cat([parts[place] for place in self.node.gates])
-
-    def _biases(self, side: nn.RNNBase) -> Tensor:
-        both = (cast(Tensor, side.bias_ih_l0), cast(Tensor, side.bias_hh_l0))
-        return torch.cat([self._ordered(rows) for rows in both])
 
     def forward(
         self, x: Float[Tensor, "batch length input_size"], lengths: Lengths = None

@@ -327,7 +327,8 @@ def fill(start: StartModel, module: AnyModel, task: Task, seed: int) -> TakenTen
             else _filled(name, weight, old, _inner(before[side]), _inner(task.encoders[side]), seed)
         )
         if filled is None:
-            new[_module_of(_part(name))] = None
+            top, *below = _part(name).split(".")
+            new[".".join([top, *below[:1]]) if len(below) > 1 else top] = None
         else:
             found[name], taken = filled, taken + 1
     if not taken:
@@ -440,8 +441,3 @@ def _part(name: str) -> str:
     for pattern, same in SAME_PARTS:
         name = pattern.sub(same, name)
     return name
-
-
-def _module_of(name: str) -> str:
-    """Return what a sentence calls the part that a tensor belongs to."""
-    return ".".join(name.split(".")[:2]) if name.count(".") > 1 else name.partition(".")[0]
