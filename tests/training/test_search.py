@@ -122,6 +122,14 @@ def test_pruned_trials_are_told(data, tmp_path, capfd, monkeypatch):
     assert [row["state"] for row in read_trials(RunFolder(tmp_path / "run"))] == ["best", "pruned"]
 
 
+def test_a_trial_whose_model_diverges_fails_alone(data, tmp_path, monkeypatch):
+    pytest.importorskip("optuna")
+    monkeypatch.setattr("regard.training.search.propose", lambda *args: {"lr": 3e38})
+    config = make_config({"data": str(data), **BRIEF, "warmup": 0, "eval_every": 1})
+    _, failed = read_trials(start_search(config, tmp_path / "run", 2, quiet=True))
+    assert "check that its training did not diverge" in failed["reason"]
+
+
 def test_the_last_trial_has_the_minutes_that_are_left(data, tmp_path, monkeypatch):
     pytest.importorskip("optuna")
     left = iter([8.0, 2.0, 0.9])

@@ -24,7 +24,7 @@ import torch
 
 from regard import extras
 from regard.atomic_files import write_atomic
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, DataError, RegardError
 from regard.evaluation import METRICS
 from regard.messages import message
 from regard.seeing.page.report import render_trials
@@ -35,7 +35,7 @@ from regard.training.evaluator import Evaluation
 from regard.training.reporting import Recorder, StderrConsole, format_metric, say
 from regard.training.run import resume_run, start_run
 from regard.training.run_files import PairSource
-from regard.training.run_folder import LogRow, RowLog, RunFolder
+from regard.training.run_folder import LogRow, RowLog, RunError, RunFolder
 from regard.training.schedule import EVALUATIONS, Progress
 from regard.training.setup import PreparedRun
 
@@ -283,8 +283,8 @@ class _Search:
             self.folder.stopped_by = run.stopped_by
         except _EndedError:
             state = "pruned"
-        except (ArgumentError, torch.OutOfMemoryError) as error:
-            if not before:
+        except (RegardError, torch.OutOfMemoryError) as error:
+            if not before or isinstance(error, RunError | DataError):  # of the folder or its data
                 raise
             state, row["reason"] = "failed", str(error).splitlines()[0][:200]
         row["seconds"] = round(time.monotonic() - began, 3)
