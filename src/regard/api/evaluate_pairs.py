@@ -119,12 +119,16 @@ def _fitting(predictor: Predictor, parse: SourceTransform, forced: bool) -> Sour
     """
     module, labels = predictor.module, predictor.task.labels
     whole = {f"{label}.0": label for label in labels if label.lstrip("-").isdecimal()}
+    whole |= {label: label for label in whole.keys() & {*labels}}
+    has_room = module.src_positions is None and module.tgt_positions is None
+    if has_room and not whole:
+        return parse
 
     def parse_fitting(pair: Pair) -> Pair:
         pair = parse(pair)
-        if pair.tgt not in labels:
-            pair = pair._replace(tgt=whole.get(pair.tgt, pair.tgt))
-        if module.src_positions is None and module.tgt_positions is None:
+        if pair.tgt in whole:
+            pair = pair._replace(tgt=whole[pair.tgt])
+        if has_room:
             return pair
         try:
             (known,) = known_pairs(predictor.task, [pair])

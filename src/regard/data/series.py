@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int64
 
+from regard.atomic_files import content_checksum
 from regard.data import lazy_pyarrow as arrow
 from regard.data.error_hints import BadLine, shorten
 from regard.data.pairs import NUMBER, json_record, row_cells
@@ -95,6 +96,10 @@ class SeriesTable:
     def nbytes(self) -> int:
         """Bytes of the numbers."""
         return self.values.nbytes
+
+    def beginning(self, rows: int) -> str:
+        """Return a checksum of the numbers of the first rows."""
+        return content_checksum(self.values[:rows].tobytes())
 
     def select(self, columns: Sequence[str], fix: str) -> "SeriesTable":
         """Return some columns in this order; raises DataError if one is missing."""

@@ -9,7 +9,6 @@ import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor
 
-from regard.atomic_files import content_checksum
 from regard.data import BadLines, Corpus, Pair, PairReader, SourceEncoder
 from regard.data.pair_reader import OpenedSource, SourceTransform, keep_source
 from regard.data.pairs import Format
@@ -271,7 +270,7 @@ class SeriesInput(TaskInput):
             period,
             stretch.seen_until,
             stretch.test_until,
-            content_checksum(table.values[: options.window].tobytes()),
+            table.beginning(options.window),
         )
         how = "given" if options.period else "found"
         season = message(f"train.{'season' if period > 1 else 'no-season'}.{how}", steps=period)
