@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from regard.atomic_files import atomic_output
+from regard.atomic_files import atomic_output, check_output, incremental_output
 from regard.data.text_files import fingerprint
 from regard.errors import DataError
 
@@ -39,10 +39,26 @@ def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch)
     assert done == ["fsync", "replace", "fsync"]
 
 
-def test_a_folder_that_is_not_there(tmp_path):
+@pytest.mark.parametrize("writer", [atomic_output, incremental_output])
+def test_a_link_and_a_pipe_stay_what_they_are(writer, tmp_path):
+    link, pipe, text = tmp_path / "link", tmp_path / "pipe", b"new"
+    link.symlink_to(tmp_path / "file")
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDWR)
+    for path in (link, pipe):
+        check_output(path)
+        with writer(path) as file:
+            getattr(file, "write", file)(text)
+    assert os.read(reader, 10) == (tmp_path / "file").read_bytes() == text
+    os.close(reader)
+    assert (link.is_symlink(), pipe.is_fifo()) == (True, True)
+
+
+@pytest.mark.parametrize("attempt", [check_output, lambda path: atomic_output(path).__enter__()])
+def test_a_folder_that_is_not_there(attempt, tmp_path):
     path = tmp_path / "none" / "file"
-    with pytest.raises(DataError) as caught, atomic_output(path):
-        pass
+    with pytest.raises(DataError) as caught:
+        attempt(path)
     assert str(caught.value) == (
         f"{path}: the file cannot be written (No such file or directory): check that its folder "
         "exists, may be written to and has room."

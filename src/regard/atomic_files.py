@@ -6,7 +6,7 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Annotated, Any, ClassVar, Final, TypeVar
@@ -43,7 +43,7 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
         os.replace(part, path)
         fsync_folder(path.parent)
     except OSError as error:
-        if error.errno is not None:
+        if error.errno is not None and error.filename in (None, str(part)):
             error.filename = str(path)
         raise
     finally:
@@ -56,10 +56,17 @@ def write_atomic(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+def _output_writer(path: PathLike) -> AbstractContextManager[IO[bytes]]:
+    """Like `atomic_writer`, but a link is followed, and a pipe or a device stays what it is."""
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        return open(path, "wb")
+    return atomic_writer(Path(os.path.realpath(path)))
+
+
 @contextmanager
 def atomic_output(path: PathLike) -> Iterator[IO[bytes]]:
     """Like `atomic_writer`, for a file that a user asked for: raises DataError if it fails."""
-    with _told(path), atomic_writer(Path(path)) as file:
+    with _told(path), _output_writer(path) as file:
         yield file
 
 
@@ -69,31 +76,31 @@ def incremental_output(
 ) -> Iterator[Callable[[bytes], None]]:
     """Yield a function that adds to a file, which takes the place of `path` when the block ends.
 
-    The block may do other work: its errors pass as they are, and leave `path` as it was. A link is
-    followed. A pipe or a device is written to as it is.
+    The block may do other work: its errors pass as they are, and leave `path` as it was.
     """
-    place = Path(os.path.realpath(path))
-    is_file = not place.exists() or place.is_file()
-    with _told(path, fix):
-        part = _part_of(place) if is_file else place
-        file = open(part, "wb")  # noqa: SIM115
-
-    def write(content: bytes) -> None:
+    with ExitStack() as stack:
         with _told(path, fix):
-            file.write(content)
-            file.flush()
+            file = stack.enter_context(_output_writer(path))
 
-    try:
-        yield write
-        if is_file:
+        def write(content: bytes) -> None:
             with _told(path, fix):
-                os.fsync(file.fileno())
-                os.replace(part, place)
-                fsync_folder(place.parent)
-    finally:
-        file.close()
-        if is_file:
-            part.unlink(missing_ok=True)
+                file.write(content)
+                file.flush()
+
+        yield write
+        with _told(path, fix):
+            stack.close()
+
+
+def check_output(path: PathLike) -> None:
+    """Raise DataError for a file that cannot be written, before there is anything to write."""
+    place = os.path.realpath(path)
+    folder = place if os.path.exists(path) and not os.path.isfile(path) else os.path.dirname(place)
+    with _told(path):
+        os.stat(folder)
+        if os.path.isdir(place) or not os.access(folder, os.W_OK):
+            number = errno.EISDIR if os.path.isdir(place) else errno.EACCES
+            raise OSError(number, os.strerror(number))
 
 
 @contextmanager

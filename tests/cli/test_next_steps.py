@@ -86,3 +86,12 @@ def test_missing_features_are_told_of_once(tagged, run, verb):
     typed = found(r"\$'(.*)'(?=;)", result.stderr)[2:-1].replace("\\t", "\t")
     assert "features" not in asked(tagged, typed).stderr
     assert "features" not in asked(run, "abc").stderr
+
+
+@pytest.mark.parametrize(
+    "verb", ["align", "check", "compare", "heads", "predict", "show", "what-if"]
+)
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(verb, in_folder):
+    name = "none/out.csv" if verb == "predict" else "none/out.html"
+    said = sentence(regard(verb, "no-run", "no-run", *["a"] * (verb == "compare"), "-o", name), 1)
+    assert said.startswith(f"{name}: the file cannot be written (No such file")

@@ -17,7 +17,7 @@ from regard.messages import interval_text, message
 from regard.seeing import Trace
 from regard.seeing.attribution.methods import METHODS, method_title
 from regard.seeing.draw.forecast import ForecastView
-from regard.seeing.draw.shapes import check_ending, number_duplicates, printable
+from regard.seeing.draw.shapes import number_duplicates, printable
 from regard.seeing.trace.trace import Weights
 
 #: inputs that are named for each output
@@ -31,8 +31,6 @@ FAITHFULNESS: Final = ("insertion", "deletion", "comprehensiveness", "sufficienc
 def check(args: CheckArgs) -> None:
     """Compare attention with ablation and gradients: what mattered to each output."""
     console = result_console()
-    if args.output is not None:
-        check_ending(args.output)
     loaded = api.load_own(args.run, device=args.device)
     (source,) = warn_if_bare(loaded, [one_source(loaded, args.text)])
     options = given_options(methods=args.methods, versus=args.versus, beam=args.beam)

@@ -6,7 +6,7 @@ implemented by the function of its name in another module, which is imported whe
 
 from dataclasses import MISSING
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer import Option
@@ -20,14 +20,18 @@ from regard.cli.options import (
     complete_experiment,
     complete_preset,
     complete_run,
+    file_output,
     flag,
     option,
-    page_output,
 )
 from regard.decoding_options import DecodingOptions
 from regard.messages import LANGUAGES
 from regard.serve.limits import Limits
 from regard.version import __version__
+
+#: endings of files with maps, and of pages
+DRAWN: Final = ("html", "svg", "png", "pdf", "json")
+PAGE: Final = ("html", "htm")
 
 
 def _version(wanted: bool) -> bool:
@@ -214,9 +218,7 @@ class ShowArgs:
         "model of pictures or sound, a picture or a recording.",
         default=None,
     )
-    output: Path | None = option(
-        "Write a file: .html, .svg, .png, .pdf or .json.", "-o", "--output", metavar="FILE"
-    )
+    output: Path | None = file_output("Write a file: .html, .svg, .png, .pdf or .json.", *DRAWN)
     as_list: bool = flag("--list", "Print the inputs of each output, strongest first.")
     plain: bool = flag("--plain", "Describe the maps in sentences.")
     as_json: bool = flag("--json", "Print the trace as JSON.")
@@ -261,10 +263,9 @@ class CheckArgs:
         "Compare each output with this token: why the one, and not the other?", metavar="TOKEN"
     )
     beam: options.Beam = None
-    output: Path | None = option(
+    output: Path | None = file_output(
         "Also write the trace: .html or .json with the results, .svg, .png or .pdf with the map.",
-        *("-o", "--output"),
-        metavar="FILE",
+        *DRAWN,
     )
     as_json: bool = flag("--json", "Print the trace as JSON.")
     device: options.Device = "auto"
@@ -291,8 +292,8 @@ class HeadsArgs:
     limit: int = option("Texts that are read at most.", default=500, min=1)
     columns: options.Columns = None
     skip_bad: options.SkipBad = False
-    output: Path | None = page_output(
-        "Also write a page to sort the heads and see examples of each: .html."
+    output: Path | None = file_output(
+        "Also write a page to sort the heads and see examples of each: .html.", *PAGE
     )
     as_json: options.Json = False
     device: options.Device = "auto"
@@ -323,7 +324,7 @@ class CompareArgs:
     beam: options.Beam = None
     columns: options.Columns = None
     skip_bad: options.SkipBad = False
-    output: Path | None = page_output("Also write a page with the maps side by side: .html.")
+    output: Path | None = file_output("Also write a page with the maps side by side: .html.", *PAGE)
     as_json: options.Json = False
     device: options.Device = "auto"
 
@@ -351,8 +352,8 @@ class WhatIfArgs:
     )
     beam: options.Beam = None
     max_len: int | None = option("Most tokens of an answer.", shown="by length of the source")
-    output: Path | None = page_output(
-        "Also write a page with both maps and their difference: .html."
+    output: Path | None = file_output(
+        "Also write a page with both maps and their difference: .html.", *PAGE
     )
     as_json: options.Json = False
     device: options.Device = "auto"
@@ -390,11 +391,7 @@ class AlignArgs:
     )
     columns: options.Columns = None
     skip_bad: bool = flag("--skip-bad", "Skip bad lines, with an empty line in their place.")
-    output: Path | None = option(
-        "Write the alignments here.",
-        *("-o", "--output"),
-        shown="stdout",
-    )
+    output: Path | None = file_output("Write the alignments here.", shown="stdout")
     as_json: options.Json = False
     batch: int = option("Pairs at a time.", default=32, min=1)
     device: options.Device = "auto"

@@ -20,6 +20,7 @@ import typer
 from typer import Argument, Option
 from typer.core import TyperCommand
 
+from regard.atomic_files import check_output
 from regard.cli.console import CommandGroup, TranslatedCommand
 from regard.errors import ArgumentError
 from regard.messages import check_language, set_language
@@ -135,15 +136,22 @@ def argument(
     return field(default=default, metadata={"parameter": made})
 
 
-def page_output(help: str) -> Any:
-    """Declare the option `-o` of a command that also writes a page."""
-    return option(help, "-o", "--output", metavar="FILE", callback=_check_page)
+def file_output(help: str, *endings: str, **settings: Any) -> Any:
+    """Declare the option `-o` of a command that writes a file, whose name has one of the endings.
 
+    A file that cannot be written is refused at once, and not after what may take hours.
+    """
 
-def _check_page(path: Path | None) -> Path | None:
-    if path is not None and path.suffix.lower() not in (".html", ".htm"):
-        raise ArgumentError("--output", "end in .html", repr(str(path)), "choose such a name")
-    return path
+    def check(path: Path | None) -> Path | None:
+        if path is None:
+            return None
+        if endings and path.suffix.lower().removeprefix(".") not in endings:
+            rule = f"end in .{', .'.join(endings)}"
+            raise ArgumentError("--output", rule, repr(str(path)), "choose one of these")
+        check_output(path)
+        return path
+
+    return option(help, "-o", "--output", metavar="FILE", callback=check, **settings)
 
 
 def _model_argument(metavar: str, help: str) -> Any:

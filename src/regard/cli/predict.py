@@ -15,7 +15,7 @@ import typer
 from regard import api
 from regard.api import bundled_models
 from regard.api.tables import answer_row
-from regard.atomic_files import atomic_output, incremental_output
+from regard.atomic_files import atomic_output, check_output, incremental_output
 from regard.cli.commands import PredictArgs
 from regard.cli.console import note, one_line, refuse
 from regard.cli.input_lines import InputLines, is_media, warn_if_bare
@@ -48,6 +48,7 @@ def predict(args: PredictArgs) -> None:
     refuse("stand beside -o", fix, ray=args.ray, workers=args.workers)
     if table is not None:
         refuse("be left out where -o names a table", jsonl=args.as_jsonl)
+        check_output(table)
     folders, files = _split(args.runs)
     how = {"device": args.device, "precision": args.precision}
     model = api.load(*folders, **how)

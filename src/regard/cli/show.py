@@ -27,7 +27,6 @@ from regard.pretrained import PretrainedModel
 from regard.seeing import select
 from regard.seeing.draw import terminal
 from regard.seeing.draw.forecast import ForecastView
-from regard.seeing.draw.shapes import check_ending
 from regard.seeing.draw.terminal import supports_blocks
 from regard.seeing.trace import storage
 
@@ -42,8 +41,6 @@ def show(args: ShowArgs) -> None:
         "words": "auto" if args.words is None else args.words,
         "special": args.special,
     }
-    if args.output is not None:
-        check_ending(args.output)
     is_file = args.run.suffix in (".json", ".jsonl") and not args.run.is_dir()
     traces = _saved(args) if is_file else _new(args)
     if args.output is not None:

@@ -16,7 +16,7 @@ import math
 import unicodedata
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -156,22 +156,13 @@ def isolate_direction(text: str) -> str:
     return f"{ISOLATE}{text}{POP}" if is_right_to_left(text) else text
 
 
-#: formats of traces and forecasts
-ENDINGS: Final = ("html", "svg", "png", "pdf", "json")
-
-
-def check_ending(path: str | Path, endings: Iterable[str] = ENDINGS) -> str:
-    """Return the ending of a file name; raises ArgumentError if its format is not supported."""
-    ending = Path(path).suffix.lower().removeprefix(".")
-    if ending not in (known := tuple(endings)):
-        rule = f"end in .{', .'.join(known)}"
-        raise ArgumentError("file", rule, repr(str(path)), "choose one of these")
-    return ending
-
-
 def write_by_ending(path: str | Path, makers: Mapping[str, Callable[[], str | bytes]]) -> None:
-    """Write a file, made by the maker of its ending."""
-    content = makers[check_ending(path, makers)]()
+    """Write a file, made by the maker of its ending; raises ArgumentError if there is none."""
+    ending = Path(path).suffix.lower().removeprefix(".")
+    if ending not in makers:
+        rule = f"end in .{', .'.join(makers)}"
+        raise ArgumentError("file", rule, repr(str(path)), "choose one of these")
+    content = makers[ending]()
     if isinstance(content, str):
         # a lone surrogate, by which a shell passes on a byte that is no text, becomes `\udcff`,
         # which JSON reads as the same surrogate
