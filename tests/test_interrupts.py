@@ -1,4 +1,4 @@
-"""Ctrl-C ends every command with 130 and without a traceback, whatever it falls into."""
+"""Signals end every command with their code and without a traceback, whatever they fall into."""
 
 import signal
 import subprocess
@@ -68,11 +68,17 @@ main()
 
 
 @pytest.mark.parametrize(
-    "program", [IMPORTING, LOADING, LOST], ids=["importing", "loading", "lost"]
+    ("program", "name", "code"),
+    [
+        *((program, "SIGINT", 130) for program in (IMPORTING, LOADING, LOST)),
+        (LOADING, "SIGTERM", 143),
+        (LOST, "SIGHUP", 129),
+    ],
 )
-def test_ctrl_c_ends_with_130(program):
+def test_a_signal_ends_with_its_code(program, name, code):
+    program = program.replace("os.getpid(), signal.SIGINT", f"os.getpid(), signal.{name}")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 130, done.stderr
+    assert done.returncode == code, done.stderr
     assert done.stderr == "regard: stopped.\n"
 
 

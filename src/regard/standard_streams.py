@@ -1,4 +1,4 @@
-"""Standard streams that were closed by `<&-`, `>&-` or `2>&-`."""
+"""What a process is given: streams, perhaps closed by `<&-`, `>&-` or `2>&-`, and signals."""
 
 import errno
 import os
@@ -10,36 +10,44 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
+#: signals that end a command; SIGHUP comes when a terminal closes, and Windows has none
+ENDING: Final = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Raise KeyboardInterrupt after the block if a Ctrl-C inside it has been lost.
+    """Raise KeyboardInterrupt with the number of a signal that ends the block, or came inside it.
 
-    An exception in a callback or a destructor that C++ calls is printed and ignored, and a library
-    may turn it into one of its own. A process that ignores the signal, as one in the background
-    may, goes on ignoring it.
+    So SIGTERM and SIGHUP leave nothing half done behind, as Ctrl-C does. A signal may be lost: an
+    exception in a callback or a destructor that C++ calls is printed and ignored, and a library
+    may turn it into one of its own. A signal that the process ignores, as in the background or
+    under `nohup`, stays ignored.
     """
-    before = signal.getsignal(signal.SIGINT)
-    if not callable(before) or threading.current_thread() is not threading.main_thread():
+    handlers = {number: signal.getsignal(number) for number in ENDING}
+    before = {number: old for number, old in handlers.items() if old not in (signal.SIG_IGN, None)}
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    received = False
+    received: list[int] = []
 
     def receive(number: int, frame: FrameType | None) -> None:
-        nonlocal received
-        received = True
-        before(number, frame)
+        received.append(number)
+        raise KeyboardInterrupt(number)
 
-    signal.signal(signal.SIGINT, receive)
+    for number in before:
+        signal.signal(number, receive)
     try:
         yield
     except Exception:
         if not received:
             raise
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if received:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(received[0])
 
 
 #: modes of the null device in place of stdin, stdout and stderr

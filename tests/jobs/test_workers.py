@@ -1,9 +1,11 @@
 """Workers that are killed: each row is answered once, by processes of this machine and by Ray."""
 
+import fcntl
 import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -141,3 +143,33 @@ def test_an_address_where_nothing_listens():
         port = free.getsockname()[1]
     with pytest.raises(JobError, match=rf"127\.0\.0\.1:{port} does not \(Connection refused\)"):
         check_cluster(f"127.0.0.1:{port}")
+
+
+ITEM = """
+import fcntl, time
+file = open({!r}, "a")
+fcntl.flock(file, fcntl.LOCK_SH)
+print(end="x", file=file, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+def test_workers_end_with_what_has_started_them(tmp_path):
+    lock = tmp_path / "lock"
+    lock.touch()
+    items = [ITEM.format(str(lock))] * 2
+    program = f"from regard.jobs import LocalExecutor\nlist(LocalExecutor(2).run(exec, {items}))"
+    process = subprocess.Popen([sys.executable, "-c", program])
+    while lock.read_text() != "xx":
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    ends = time.monotonic() + 30
+    with open(lock) as file:
+        while True:
+            try:
+                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                assert time.monotonic() < ends, "a worker has outlived its process"
+            time.sleep(0.1)

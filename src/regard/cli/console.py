@@ -16,7 +16,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, final
@@ -233,15 +233,15 @@ class CommandGroup(TranslatedCommand, TyperGroup):
         try:
             with interruptible():
                 code = super().main(*args, **extra)
-        except KeyboardInterrupt:
-            code = INTERRUPTED
+        except KeyboardInterrupt as stop:
+            code = SIGNALLED + (stop.args or (signal.SIGINT,))[0]
         except Exception as error:
             with use_language(_asked_language(error, extra.get("args") or sys.argv[1:])):
                 code = _report(error)
         lost = standard_streams.flush_stdout()
         if lost is not None and not code:
             code = _report(lost)
-        if code == INTERRUPTED:
+        if isinstance(code, int) and code > SIGNALLED:
             _say("stopped.")
         sys.exit(code if isinstance(code, int) else 0)
 
@@ -343,4 +343,5 @@ def _say(said: str | Exception) -> None:
     file = shlex.quote(said.file) if isinstance(said, DataError) else "FILE"
     for setting, option in IN_A_SHELL.items():
         sentence = sentence.replace(setting, option.format(file=file))
-    typer.echo(f"regard: {sentence}", err=True)
+    with suppress(OSError):  # nobody reads it: the terminal is closed
+        typer.echo(f"regard: {sentence}", err=True)

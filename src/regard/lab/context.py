@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from regard.safe_read import json_value
+from regard.worker_processes import end_with_parent
 
 CONFIDENCE: Final = 0.95
 #: with fewer sizes there are too few degrees of freedom to tell a bend from noise
@@ -280,4 +281,5 @@ def worker_pool(device: torch.device, count: int | None = None) -> Iterator[Exec
 def _start_worker(threads: int) -> None:
     # Ctrl-C is handled by the parent process
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
     torch.set_num_threads(threads)
