@@ -1,4 +1,4 @@
-"""What a process is given: streams, perhaps closed by `<&-`, `>&-` or `2>&-`, and signals."""
+"""Standard streams that were closed by `<&-`, `>&-` or `2>&-`, and signals that end a process."""
 
 import errno
 import os

@@ -74,6 +74,12 @@ def test_every_preset_can_be_made(preset, size):
     check_model(make_config({"preset": preset, "size": size}))
 
 
+@pytest.mark.parametrize("preset", ["gnmt", "location", "span"])
+def test_a_width_that_is_halved_must_be_even(preset):
+    with pytest.raises(ArgumentError, match="hidden must be even, half for each of two parts"):
+        check_model(make_config({"preset": preset, "hidden": 33}))
+
+
 def test_overrides():
     words = ["steps=5", "lr=1e-3", "skip_bad=true", "dev=a=b.tsv", "label-smoothing=0.2"]
     words += ["lr=none", "columns=0,2", "preset=luong", "tensorboard=True", "dev_tgt=null"]

@@ -23,7 +23,7 @@ from regard.models.protocol import (
     check_tensors,
     real_lengths,
 )
-from regard.ops.check import check_axes, check_float, check_positive, check_share
+from regard.ops.check import check_axes, check_float, check_positive, check_share, half_of
 
 
 class InputAdapter(nn.Module, ABC):
@@ -461,9 +461,7 @@ class SplitStem(nn.Module):
     def __init__(self, channels: int, patch: int, dim: int) -> None:
         super().__init__()
         check_positive(channels=channels, patch=patch, dim=dim)
-        if dim % 2:
-            raise ArgumentError("dim", "be even, half for form", dim, "add or take one")
-        half = dim // 2
+        half = half_of(dim=dim)
         self.form = ConvStem(1, patch, half)
         self.colour = nn.Sequential(
             nn.Conv2d(channels, half, 1), nn.ReLU(), nn.Conv2d(half, half, 1), nn.MaxPool2d(patch)

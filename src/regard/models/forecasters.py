@@ -30,7 +30,7 @@ from regard.models.preset_parts import (
     sizes,
 )
 from regard.models.protocol import Lengths, Maps, NumberModel, NumberOutput
-from regard.ops.check import check_axes, check_equal, check_positive
+from regard.ops.check import check_axes, check_equal, check_positive, half_of
 from regard.ops.recurrence.scores import Cell
 from regard.state import State
 
@@ -236,7 +236,7 @@ class AttentiveNetwork(ForecastNetwork):
         self.horizon, self.cell = horizon, cell
         self.project = nn.Linear(features, n.embed)
         self.encoder = RNNStack(
-            n.embed, n.hidden // 2, cell=cell, num_layers=n.layers, bidirectional=True,
+            n.embed, half_of(hidden=n.hidden), cell=cell, num_layers=n.layers, bidirectional=True,
             dropout=dropout,
         )  # fmt: skip
         self.steps = nn.Parameter(torch.randn(horizon, n.embed) * 0.02)

@@ -33,7 +33,7 @@ from regard.models.encoders import (
     SelfAttentiveEncoder,
 )
 from regard.models.language_model import SelfAttentiveBody
-from regard.ops.check import check_choice, check_positive
+from regard.ops.check import check_choice, check_positive, half_of
 from regard.ops.recurrence.scores import Cell
 
 Size = Literal["tiny", "small", "base"]
@@ -273,7 +273,7 @@ class Parts:
         """A bidirectional RNN; each direction has half of the width."""
         stack = RNNStack(
             self.n.embed,
-            self.n.hidden // 2,
+            half_of(hidden=self.n.hidden),
             cell=self.cell,
             num_layers=self.n.layers if layers is None else layers,
             bidirectional=True,
@@ -286,8 +286,8 @@ class Parts:
         embedding = self.embedding()
         if not bidirectional:
             return SelfAttentiveEncoder(embedding, self.self_attentive_body())
-        half = replace(self, n=self.n._replace(hidden=self.n.hidden // 2))
-        ahead, back = (half.self_attentive_body() for _ in range(2))
+        narrow = replace(self, n=self.n._replace(hidden=half_of(hidden=self.n.hidden)))
+        ahead, back = (narrow.self_attentive_body() for _ in range(2))
         return SelfAttentiveEncoder(embedding, ahead, back)
 
     def transformer_encoder(self, layers: int | None = None) -> AttentionEncoder:

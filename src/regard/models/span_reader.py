@@ -30,7 +30,7 @@ from regard.models.embedding import TokenEmbedding
 from regard.models.encoders import Encoder
 from regard.models.pointer_decoder import merge_equal_tokens
 from regard.models.protocol import Keep, Lengths, Maps, Memory, Src, Tgt, select_positions
-from regard.ops.check import check_equal, check_positive
+from regard.ops.check import check_equal, check_positive, half_of
 from regard.ops.primitives import masked_softmax
 from regard.ops.recurrence.scores import Cell
 from regard.state import OF_SOURCE, State
@@ -75,7 +75,11 @@ class ReaderEncoder(Encoder):
         self.input_size = dim
         first = 2 * dim + MATCHES + 1
         stack = partial(
-            RNNStack, hidden_size=hidden // 2, cell=cell, bidirectional=True, dropout=dropout
+            RNNStack,
+            hidden_size=half_of(hidden=hidden),
+            cell=cell,
+            bidirectional=True,
+            dropout=dropout,
         )
         self.lower = stack(first, num_layers=layers)
         self.attend = nn.Linear(hidden, hidden, bias=False)

@@ -81,6 +81,14 @@ def check_positive(**sizes: int | float) -> None:
             raise ArgumentError(name, "be at least 1", size, "choose a larger number")
 
 
+def half_of(**size: int) -> int:
+    """Return half of a size; raises ArgumentError if it is odd."""
+    ((name, whole),) = size.items()
+    if whole % 2:
+        raise ArgumentError(name, "be even, half for each of two parts", whole, "add or take one")
+    return whole // 2
+
+
 def check_share(**shares: float) -> None:
     """Raises unless every share is at least 0 and less than 1."""
     for name, share in shares.items():
