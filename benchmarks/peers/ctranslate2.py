@@ -1,6 +1,8 @@
 """CTranslate2: its `Translator` on a Transformer with random weights."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import ctranslate2
 import numpy as np
@@ -43,37 +45,37 @@ class Weights:
         self.matrix(spec.linear_1, dim, hidden)
 
 
-def build(job: Job) -> str:
-    """Write a model of this shape."""
-    n = job.case.sizes
+def build(folder: Path, n: Any, src: list[str], tgt: list[str], **own: Any) -> str:
+    """Write a model of this shape with these words; `own` are options of `from_config`."""
     assert isinstance(n, Attentive)
-    words = {
-        side: ["<unk>", "<s>", "</s>", "<blank>", *(job.data / f"vocab.{side}").read_text().split()]
-        for side in ("src", "tgt")
-    }
-    spec, weights = TransformerSpec.from_config(n.layers, n.heads), Weights()
-    weights.matrix(spec.encoder.embeddings[0], len(words["src"]), n.dim, bias=False)
-    weights.matrix(spec.decoder.embeddings, len(words["tgt"]), n.dim, bias=False)
-    weights.matrix(spec.decoder.projection, len(words["tgt"]), n.dim)
+    symbols = ["<unk>", "<s>", "</s>"]
+    src, tgt = (
+        [*symbols, *(word for word in words if word not in symbols)] for words in (src, tgt)
+    )
+    spec, weights = TransformerSpec.from_config(n.layers, n.heads, **own), Weights()
+    weights.matrix(spec.encoder.embeddings[0], len(src), n.dim, bias=False)
+    weights.matrix(spec.decoder.embeddings, len(tgt), n.dim, bias=False)
+    weights.matrix(spec.decoder.projection, len(tgt), n.dim)
     for side in (spec.encoder, spec.decoder):
-        weights.norm(side.layer_norm, n.dim)
+        if hasattr(side, "layer_norm"):
+            weights.norm(side.layer_norm, n.dim)
         for layer in side.layer:
             weights.attention(layer.self_attention, n.dim)
             if side is spec.decoder:
                 weights.attention(layer.attention, n.dim)
             weights.feed_forward(layer.ffn, n.dim, n.feed_forward)
-    spec.register_source_vocabulary(words["src"])
-    spec.register_target_vocabulary(words["tgt"])
+    spec.register_source_vocabulary(src)
+    spec.register_target_vocabulary(tgt)
     spec.validate()
-    folder = job.scratch / "model"
     folder.mkdir()
     spec.save(str(folder))
     return str(folder)
 
 
 def predict(job: Job) -> Callable[[str], list[int]]:
+    src, tgt = ((job.data / f"vocab.{side}").read_text().split() for side in ("src", "tgt"))
     translator = ctranslate2.Translator(
-        build(job),
+        build(job.scratch / "model", job.case.sizes, ["<blank>", *src], ["<blank>", *tgt]),
         device="cpu",
         compute_type=COMPUTE[job.precision],
         inter_threads=1,

@@ -5,7 +5,7 @@
 Marian and NLLB translate by beam search, GPT-2 and a Llama of a billion weights write greedily.
 All weights are random, and each output is forced to the same number of tokens. On a GPU `generate`
 runs twice: with its dynamic cache, and with a static one, for which it compiles the model. On the
-CPU `ctranslate2` takes part too, with regard's weights. Libraries that are missing are left out;
+CPU `ctranslate2` takes part too. Libraries that are missing are left out;
 a folder with transformers may be named by PYTHONPATH.
 """
 
@@ -19,7 +19,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -183,17 +182,21 @@ def transformers(cell: Cell, *, static: bool = False) -> tuple[Any, Callable[[],
 
 
 def ctranslate2(cell: Cell) -> tuple[Any, Callable[[], Any]]:
-    """Return CTranslate2's search with random weights of regard's model."""
+    """Return CTranslate2's search with random weights for a model of the same shape."""
     import ctranslate2 as library
+    from ctranslate2.specs.common_spec import Activation
 
-    from regard.export.ctranslate2_model import write_model
+    from benchmarks.peers.cases import Attentive
+    from benchmarks.peers.ctranslate2 import build
 
-    model, _ = regard(cell)
-    task = SimpleNamespace(target=SimpleNamespace(prefix=()))
-    saved: Any = SimpleNamespace(model=model, sequence_model=model, task=task)
+    size = MODELS[cell.model]
+    shape = Attentive(size.dim, size.heads, size.layers, size.feed_forward)
+    words = list(map(str, range(size.vocab)))
+    activation = Activation.SWISH if cell.model == "marian" else Activation.RELU
+    own = {"pre_norm": size.own.get("norm_first", True), "activation": activation}
     with tempfile.TemporaryDirectory() as folder:
-        write_model(saved, Path(folder), Path(folder))
-        engine = library.Translator(folder, inter_threads=1, intra_threads=cell.threads)
+        path = build(Path(folder) / "model", shape, words, words, **own)
+        engine = library.Translator(path, inter_threads=1, intra_threads=cell.threads)
     batch = [[str(i) for i in row] for row in cell.rows()]
     # one more, in the place of the end that the others score
     limits = dict.fromkeys(("min_decoding_length", "max_decoding_length"), TRANSLATED + 1)

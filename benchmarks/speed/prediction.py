@@ -11,10 +11,11 @@ variant has a process of its own that waits for its turn:
 """
 
 import argparse
+import importlib.util
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def read_texts(args: argparse.Namespace, name: str, count: int) -> tuple[list[st
 
 
 class Worker:
-    """A variant of a case: a run, or an export of it, with the texts that it answers."""
+    """A variant of a case: a run, or a peer of its size, with the texts that it answers."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
@@ -57,10 +58,7 @@ class Worker:
         count = {"word": args.words, "quality": args.quality_words}.get(case, args.sentences)
         self.texts, self.targets = read_texts(args, WORDS_CASE if words else case, count)
         if self.system == "ctranslate2":
-            from regard.export.translate import Translator
-
-            precision = {"32": "float32"}.get(self.precision, self.precision)
-            self.model: Any = Translator(self.run, precision, args.threads)
+            self.model: Any = peer(self.run, self.precision, args.threads)
         else:
             self.model = regard.load(self.run, device="cpu", precision=self.precision)
             if self.case == "word":  # versions before compile for themselves
@@ -71,11 +69,8 @@ class Worker:
     def answers(self, texts: list[str]) -> list[str]:
         """Return the answers to texts, in batches or one by one."""
         if self.system == "ctranslate2":
-            rows = [self.model.source.encode(text) for text in texts]
-            lengths = {"min_decoding_length": LENGTH, "max_decoding_length": LENGTH}
-            options = {"max_batch_size": PREDICT_BATCH, "batch_type": "examples"}
-            found = self.model.search(rows, BEAM, **lengths, **options)
-            return [self.model.target.decode(ids) for ids, _ in found]
+            answers: list[str] = self.model(texts)
+            return answers
         if self.case == "word":
             return [self.model(text, attention=False).text for text in texts]
         options = {} if self.case == "quality" else FORCED
@@ -99,6 +94,29 @@ class Worker:
         return {row.name: row.value for row in scored.rows}
 
 
+def peer(run: str, precision: str, threads: int) -> Callable[[list[str]], list[str]]:
+    """Return CTranslate2's search by a Transformer of the same size with random weights."""
+    import ctranslate2
+
+    from benchmarks.peers.ctranslate2 import COMPUTE, build
+    from regard.training import RunFolder
+
+    folder = RunFolder(run)
+    src, tgt = folder.load("cpu").src_tokenizer, folder.load("cpu").tgt_tokenizer
+    words = [[f"{i}" for i in range(side.vocab_size)] for side in (src, tgt)]
+    path = build(Path(tempfile.mkdtemp(dir=run)) / "peer", CASES["b"].sizes, *words)
+    own = {"compute_type": COMPUTE[precision], "intra_threads": threads}
+    engine = ctranslate2.Translator(path, **own)
+    options = {"min_decoding_length": LENGTH, "max_decoding_length": LENGTH}
+
+    def answers(texts: list[str]) -> list[str]:
+        rows = [[str(i) for i in src.encode(text)] for text in texts]
+        found = engine.translate_batch(rows, beam_size=BEAM, **options)
+        return [" ".join(one.hypotheses[0]) for one in found]
+
+    return answers
+
+
 def started(args: argparse.Namespace, *variant: str, path: Path | None = None) -> EngineProcess:
     """Start the process of a variant: its case, system, precision and run."""
     words = ["--worker", ":".join(variant), "--data", str(args.data)]
@@ -113,12 +131,12 @@ def started(args: argparse.Namespace, *variant: str, path: Path | None = None) -
 
 def measure(args: argparse.Namespace, case: str, folder: Path) -> list[Record]:
     """Time all variants of a case in turn."""
-    run, exported = saved_run(args, case, folder)
+    run = saved_run(args, case, folder)
     variants = [("regard", precision, run, None) for precision in args.precisions]
     if args.before:
         variants.insert(0, ("before", "32", run, args.before.resolve() / "src"))
-    if case == "b" and not args.no_engine:
-        variants += [("ctranslate2", precision, exported, None) for precision in ("32", "int8")]
+    if case == "b" and importlib.util.find_spec("ctranslate2"):
+        variants += [("ctranslate2", precision, run, None) for precision in ("32", "int8")]
     running = {v[:2]: started(args, case, *v[:3], path=v[3]) for v in variants}
     times: dict[tuple[str, str], list[Record]] = {key: [] for key in running}
     for _ in range(args.rounds):
@@ -137,7 +155,6 @@ def measure(args: argparse.Namespace, case: str, folder: Path) -> list[Record]:
             "rounds": len(rounds),
             "sentences_per_s": len(ours) / harness.median(rounds, "seconds"),
             "cpu_ms_per_sentence": 1000 * harness.median(rounds, "cpu_seconds") / len(ours),
-            "equal_to_regard_32": equal(ours, rounds[0]["value"]),
         }
         for (system, precision), rounds in times.items()
     ]
@@ -177,21 +194,17 @@ def make_readable(config: Path) -> None:
     config.write_text(json.dumps({**record, "config": {**given, "size": "small"}}))
 
 
-def saved_run(args: argparse.Namespace, case: str, folder: Path) -> tuple[str, str]:
-    """Write a run with random weights and its export; return their folders."""
+def saved_run(args: argparse.Namespace, case: str, folder: Path) -> str:
+    """Write a run with random weights; returns its folder."""
     if case not in CASES:
         if args.before:  # whose model all versions since then can read
-            return str(args.before.resolve() / "src" / "regard" / "bundled" / BUNDLED), ""
-        return BUNDLED, ""
-    run, exported = folder / case, folder / f"{case}-ctranslate2"
+            return str(args.before.resolve() / "src" / "regard" / "bundled" / BUNDLED)
+        return BUNDLED
+    run = folder / case
     sizes = {"data": args.data, "device": "cpu", "precision": "32", "threads": args.threads}
     prepared(argparse.Namespace(**sizes), case, str(run)).best.write_model()
     make_readable(run / "config.json")
-    if case == "b" and not args.no_engine:
-        from regard.export import export
-
-        export(run, exported, to="ctranslate2")
-    return str(run), str(exported)
+    return str(run)
 
 
 def parse() -> argparse.Namespace:
@@ -205,7 +218,6 @@ def parse() -> argparse.Namespace:
     add("--sentences", type=int, default=128, help="of a case, in each turn")
     add("--words", type=int, default=100, help="of `word`, in each turn")
     add("--quality-words", type=int, default=2000, help="of `quality`")
-    add("--no-engine", action="store_true", help="leave CTranslate2 out")
     add("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     problem = missing(args.data, [name for name in args.cases if name in CASES])

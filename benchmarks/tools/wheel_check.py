@@ -58,7 +58,6 @@ REFUSED = {
 EXTRAS = {
     "cjk": ("python -c 'import jieba, budoux, pythainlp'",),
     "cpu": ("python -c 'from regard.ops.backend import HAS_NUMBA; assert HAS_NUMBA'",),
-    "ctranslate2": ("python -c 'import ctranslate2'",),
     "docs": ("python -c 'import mkdocs, mkdocstrings, latex2mathml, nbformat'",),
     "excel": ("echo cat > words.txt && regard predict g2p words.txt -o answers.xlsx",),
     "hf": ("python -c 'import regard, transformers; regard.generate'",),

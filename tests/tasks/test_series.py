@@ -374,8 +374,6 @@ def test_other_tables_are_refused_in_prediction(run, tmp_path, how, said):
 
 def test_what_forecasters_cannot_do_is_told(run, data):
     assert "use `regard predict`" in sentence(regard("align", run, data), 1)
-    said = sentence(regard("export", run, "--to", "ctranslate2"), 2)
-    assert "--to must be left out for a run that predicts numbers" in said
 
 
 def test_a_forecaster_that_goes_step_by_step_is_not_exported(data, tmp_path):

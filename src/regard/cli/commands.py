@@ -413,18 +413,18 @@ class ImportArgs:
 
 @command("deployment", no_args_is_help=True)
 class ExportArgs:
-    """Write a model as ONNX graphs or for CTranslate2, to run without torch.
+    """Write a model as ONNX graphs, to run without torch.
 
     `--to transformers` writes what was imported, and merges an adapter into its model.
 
     The folder has the weights, the tokenizers, a README, and a program that
-    predicts with onnxruntime or ctranslate2 alone. It is kept only if its
-    outputs match the model's. Needs the extra `onnx` or `ctranslate2` of regard.
+    predicts with onnxruntime alone. It is kept only if its
+    outputs match the model's. Needs the extra `onnx` of regard.
     """
 
     run: options.Run
     to: str = option(
-        "The format: onnx, ctranslate2 (preset transformer) or transformers (imported models).",
+        "The format: onnx or transformers (imported models).",
         default="onnx",
     )
     output: Path | None = option("A new folder.", "-o", "--output", shown="NAME-FORMAT")

@@ -31,7 +31,9 @@ def export(args: ExportArgs) -> None:
     if args.to == "transformers":
         typer.echo(str(write_transformers(bundled_models.find(args.run), args.output)))
         return
-    written = export_run(args.run, args.output, to=args.to)
+    if args.to != "onnx":
+        raise ArgumentError("--to", "be onnx or transformers", repr(args.to), "leave it out")
+    written = export_run(args.run, args.output)
     named = "export.numbers" if "numbers" in written.manifest else "export.log-probabilities"
     compared = message(named, difference=written.difference)
     command = _trial(written, written.manifest["tokenizers"]["source"])

@@ -287,12 +287,6 @@ def read_manifest(folder: Path, *graphs: str) -> dict[str, Any]:
     return manifest
 
 
-def answer(model: Callable[[list[str]], list[str]], source: IO[bytes], target: IO[bytes]) -> None:
-    """Predict a line for each line of a file."""
-    for text in model(list(read_lines(source))):
-        target.write(one_line(text))
-
-
 def source_codec(folder: Path, manifest: dict[str, Any]) -> Any:
     """Return the codec of an exported model's sources, whose file lies in the folder."""
     module, name = manifest["tokenizers"]["source"]["codec"]

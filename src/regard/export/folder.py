@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -109,36 +108,11 @@ def _largest(ours: Tensor, theirs: Any) -> float:
     return float(np.abs(ours.numpy() - theirs).max())
 
 
-#: packages that write a format and run it; each format is an extra of regard
-FORMATS: Final = {
-    "onnx": ("onnx", "onnxscript", "onnxruntime"),
-    "ctranslate2": ("ctranslate2",),
-}
-
-
-class Program(NamedTuple):
-    """A program that predicts without regard.
-
-    Attributes:
-        file: its name.
-        readme: the template of the README of its folder.
-        weights: files that it reads.
-        modules: that it imports.
-    """
-
-    file: str
-    readme: str
-    weights: tuple[str, ...]
-    modules: tuple[ModuleType, ...] = (text_codec, lookup_codecs, symbols)
-
-
-SEARCH: Final = (beam_search, text_codec, lookup_codecs, symbols)
-#: by format; `numbers` are those of onnx
-PROGRAMS: Final = {
-    "onnx": Program("decode.py", "README.onnx.md.jinja", ("encoder.onnx", "step.onnx"), SEARCH),
-    "numbers": Program("decode.py", "README.numbers.md.jinja", ("model.onnx",), SEARCH),
-    "ctranslate2": Program("translate.py", "README.ctranslate2.md.jinja", ("model.bin",)),
-}
+#: packages that write graphs and run them
+PACKAGES: Final = ("onnx", "onnxscript", "onnxruntime")
+#: the program of a folder, and the modules that it imports
+PROGRAM: Final = "decode.py"
+MODULES: Final = (beam_search, text_codec, lookup_codecs, symbols)
 #: version of manifest.json
 VERSION: Final = 2
 
@@ -156,19 +130,16 @@ class ExportResult(NamedTuple):
         return self.path / str(self.manifest["program"])
 
 
-def export(run: str | Path, output: str | Path | None = None, *, to: str = "onnx") -> ExportResult:
-    """Export a run as a folder with tokenizers and a program that predicts without regard.
+def export(run: str | Path, output: str | Path | None = None) -> ExportResult:
+    """Export a run as a folder with graphs, tokenizers and a program that predicts by these alone.
 
     Args:
         run: a run folder, or the name of a bundled model.
-        output: a new folder; `NAME-FORMAT` if None.
-        to: the format: `onnx`, or `ctranslate2` for the preset `transformer`.
+        output: a new folder; `NAME-onnx` if None.
     """
-    if to not in FORMATS:
-        raise ArgumentError("--to", f"be one of {', '.join(FORMATS)}", repr(to), "leave it out")
-    extras.require(*FORMATS[to], extra=to, for_=f"`regard export --to {to}`")
+    extras.require(*PACKAGES, extra="onnx", for_="`regard export`")
     found = bundled_models.find(run)
-    path = Path(f"{found.resolve().name}-{to}" if output is None else output)
+    path = Path(f"{found.resolve().name}-onnx" if output is None else output)
     if path.exists() or path.is_symlink():
         raise ArgumentError("-o", "be a new folder", f"{path}, which exists", "choose another")
     saved = RunFolder(found).load("cpu")
@@ -182,45 +153,37 @@ def export(run: str | Path, output: str | Path | None = None, *, to: str = "onnx
             f"an exported model must have regard's own layers, but {found} trains one of "
             f"transformers: `regard export {found} --to transformers` writes it merged."
         )
-    predicts_numbers = isinstance(saved.model, NumberModel)
-    if predicts_numbers and to != "onnx":
-        rule = "be left out for a run that predicts numbers"
-        raise ArgumentError("--to", rule, to, "leave it out")
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as name:
         folder = Path(name) / path.name
         folder.mkdir()
-        manifest = _write(saved, found, folder, "numbers" if predicts_numbers else to)
+        manifest = _write(saved, found, folder)
         _write_manifest(manifest, folder)
         (folder / "README.md").write_text(_readme(manifest), encoding="utf-8")
         folder.rename(path)
     return ExportResult(path, manifest["verified"]["largest_difference"], manifest)
 
 
-def _write(saved: Saved, run: Path, folder: Path, kind: str) -> dict[str, Any]:
+def _write(saved: Saved, run: Path, folder: Path) -> dict[str, Any]:
     """Write all files and compare them with the model; returns the manifest."""
+    from regard.export.graphs import (  # not above: the extra may be missing
+        simplify,
+        verify_numbers,
+        write_graphs,
+        write_number_graph,
+    )
+
     compare: Callable[[Saved, Path], float] = verify
-    if kind == "ctranslate2":  # not imported above: an extra may be missing
-        from regard.export.ctranslate2_model import MAX_POSITIONS, verify_engine, write_model
-
-        write_model(saved, run, folder)
-        compare, described = verify_engine, _search(saved)
-    elif kind == "numbers":
-        from regard.export.graphs import verify_numbers, write_number_graph
-
-        compare, described = verify_numbers, write_number_graph(saved, folder)
+    if isinstance(saved.model, NumberModel):
+        graphs, described = ("model.onnx",), write_number_graph(saved, folder)
+        compare = verify_numbers
     else:
-        from regard.export.graphs import simplify, write_graphs
-
         inputs = saved.task.input.graph_inputs()
         ports = write_graphs(saved.sequence_model, inputs, folder)
         simplify(folder)
-        graphs = ports.graphs(inputs, saved.text_target.vocab_size)
-        described = {**_search(saved), **graphs}
-    manifest = _manifest(saved, run, folder, kind) | described
-    if kind == "ctranslate2":
-        limits = manifest["limits"]
-        limits["positions"] = min(limits["positions"] or MAX_POSITIONS, MAX_POSITIONS)
+        graphs = ("encoder.onnx", "step.onnx")
+        described = _search(saved) | ports.graphs(inputs, saved.text_target.vocab_size)
+    manifest = _manifest(saved, run, folder, graphs) | described
     _write_manifest(manifest, folder)
     with readable_errors():
         manifest["verified"] = {"largest_difference": compare(saved, folder)}
@@ -241,30 +204,32 @@ def _search(saved: Saved) -> dict[str, Any]:
     return {"search": search, "fixed": sorted(names & fixed.keys())}
 
 
-def _manifest(saved: Saved, run: Path, folder: Path, kind: str) -> dict[str, Any]:
+def _manifest(saved: Saved, run: Path, folder: Path, graphs: tuple[str, ...]) -> dict[str, Any]:
     """Write the tokenizers, and the program that predicts; returns what is known of the folder."""
     options, codec = DecodingOptions(), saved.task.input.facts.codec
-    program, to = PROGRAMS[kind], kind if kind in FORMATS else "onnx"
     target, own = saved.tgt_tokenizer, saved.task.input.describe().manifest
     saved.src_tokenizer.save(folder / "tokenizer.src.json")
     target.save(folder / "tokenizer.tgt.json")
-    modules = (str(module.__file__) for module in program.modules)
-    code = (str(Path(__file__).with_name(program.file)), *modules, inspect.getfile(codec))
+    modules = (str(module.__file__) for module in MODULES)
+    code = (str(Path(__file__).with_name(PROGRAM)), *modules, inspect.getfile(codec))
     for file in map(Path, dict.fromkeys(code)):
         shutil.copyfile(file, folder / file.name)
-    weights = (safe_read.read_bytes(folder / name, None) for name in program.weights)
+    weights = (safe_read.read_bytes(folder / name, None) for name in graphs)
     subwords = {own.get("tokenizer", own["kind"]), target.kind} & {"bpe", "unigram", "imported"}
-    made = {name: version(name) for name in ("torch", *FORMATS[to])}
-    runtime = ["numpy", "onnxruntime"] if to == "onnx" else ["ctranslate2"]
+    made = {name: version(name) for name in ("torch", *PACKAGES)}
     return {
-        "format": to,
+        "format": "onnx",
         "version": VERSION,
         "name": run.resolve().name,
         "preset": saved.config.preset,
         "made_by": {"regard": __version__, **made},
-        "program": program.file,
+        "program": PROGRAM,
         "sha256": hashlib.sha256(b"".join(weights)).hexdigest(),
-        "needs": [*runtime, *(["tokenizers"] if subwords else []), *own.pop("needs", ())],
+        "needs": [
+            *("numpy", "onnxruntime"),
+            *(["tokenizers"] if subwords else []),
+            *own.pop("needs", ()),
+        ],
         "symbols": {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK},
         "limits": {
             "per_source_token": options.max_len_ratio,
@@ -280,11 +245,8 @@ def _manifest(saved: Saved, run: Path, folder: Path, kind: str) -> dict[str, Any
 
 
 def _readme(manifest: dict[str, Any]) -> str:
-    text = safe_read.read_text(
-        Path(__file__).with_name(
-            PROGRAMS["numbers" if "numbers" in manifest else manifest["format"]].readme
-        )
-    )
+    answers = "numbers" if "numbers" in manifest else "tokens"
+    text = safe_read.read_text(Path(__file__).with_name(f"README.{answers}.md.jinja"))
     template = Template(
         text, trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     )
