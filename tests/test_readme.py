@@ -32,7 +32,6 @@ ENDS = ("|", "&&", ";", ">")
 #: why a command is checked by its parser alone: it begins with this word, or has one that does
 NOT_RUN = {
     "serve": "does not end by itself",
-    "watch": "does not end by itself",
     "--ray": "starts a cluster: tests/jobs",
     "strategy=": "trains in several processes: tests/training/test_sharded.py",
     "adapter=": "has no size, which pages are run with: tests/training/test_adapters.py",
@@ -214,7 +213,7 @@ def test_pages_have_commands_of_many_verbs_with_options_that_exist():
         check_options(list(words))
     ran = [words for words in found if reason_not_to_run(words) is None]
     assert {"train", "predict", "show", "evaluate", "align", "lab"} <= {words[0] for words in ran}
-    assert {"serve", "watch", "export"} <= {words[0] for words in found}
+    assert {"serve", "export"} <= {words[0] for words in found}
     assert len(ran) > len(found) / 2
     for word in NOT_RUN:  # none of the exceptions is left over
         assert any(words[0] == word or any(w.startswith(word) for w in words) for words in found)

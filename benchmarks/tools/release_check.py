@@ -39,7 +39,7 @@ REQUIRED = (
     *(f"regard/bundled/g2p/{name}" for name in ("model.safetensors", "card.json", "LICENSE.txt")),
     "regard/bundled/cmudict/LICENSE.txt",
     "regard/seeing/page/scripts/main.js",
-    "regard/seeing/page/templates/watch.html",
+    "regard/seeing/page/templates/report.html",
     "regard/recipes/files/g2p.toml",
 )
 #: addresses that a release needs, as `project.urls` names them

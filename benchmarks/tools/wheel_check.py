@@ -51,7 +51,6 @@ CORE = (
 REFUSED = {
     "regard show g2p cat -o map.png": "pip install 'regard[plot]'",
     "regard serve g2p --port 0": "pip install 'regard[serve]'",
-    "regard watch run --port 0": "pip install 'regard[serve]'",
     "regard export run": "pip install 'regard[onnx]'",
     "regard lab --list": "pip install 'regard[lab]'",
 }

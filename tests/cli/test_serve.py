@@ -1,10 +1,8 @@
-"""`regard serve` and `regard watch`: from a command line to a page, and to an end."""
+"""`regard serve`: from a command line to a page, and to an end."""
 
-import json
 import os
 import re
 import select
-import shutil
 import signal
 import socket
 import subprocess
@@ -27,14 +25,14 @@ def line_of(process, seconds=60):
 
 @pytest.fixture
 def started():
-    """Starts the verb as a user does; what is left of it is ended."""
+    """Starts a server as a user does; what is left of it is ended."""
     processes = []
 
-    def start(*words, verb="serve"):
+    def start(*words):
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         processes.append(
             subprocess.Popen(
-                [forked_python(), "-m", "regard", verb, *map(str, words)],
+                [forked_python(), "-m", "regard", "serve", *map(str, words)],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -121,34 +119,3 @@ def test_other_machines_are_let_in_with_a_token_or_on_purpose(run, monkeypatch):
     assert served[-1].token == "of-the-environment"
     both = regard("serve", run, "--port", 0, "--no-token")
     assert "--no-token must stand alone" in sentence(both, 2)
-
-
-@pytest.fixture
-def trained(run, tmp_path):
-    """A copy of a run that has been evaluated."""
-    copy = shutil.copytree(run, tmp_path / "trained")
-    row = {"step": 5, "epoch": 1, "tokens": 50, "seconds": 1.5, "train_loss": 2.0, "dev_loss": 1.0}
-    (copy / "metrics.jsonl").write_text(json.dumps(row) + "\n")
-    (copy / "report.jsonl").unlink(missing_ok=True)
-    return copy
-
-
-def test_a_run_is_watched_until_an_interrupt(trained, started):
-    process = started(trained, "--port", 0, verb="watch")
-    line = line_of(process, 240)
-    url = re.fullmatch(rf"regard: {trained} at (http://\S+) \(Ctrl-C ends it\)\n", line)[1]
-    with httpx2.Client(base_url=url, trust_env=False) as client:
-        assert "<title>trained</title>" in client.get("/").text
-        assert client.get("/api/progress").json()["state"]["step"] == 5
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=240)
-    assert (process.returncode, stderr) == (130, "regard: stopped.\n")
-
-
-def test_what_cannot_be_watched_is_one_sentence(trained, tmp_path, monkeypatch):
-    assert "is no folder" in sentence(regard("watch", tmp_path / "no", "--port", 0), 1)
-    assert "must have metrics.jsonl" in sentence(regard("watch", "g2p", "--port", 0), 1)
-    words = sentence(regard("watch", trained, "--host", "0.0.0.0", "--port", 0), 2)
-    assert "--token must be given" in words
-    monkeypatch.setattr("regard.extras.is_installed", lambda module: module != "fastapi")
-    assert "pip install 'regard[serve]'" in sentence(regard("watch", trained, "--port", 0), 1)

@@ -153,7 +153,7 @@ def runs(tmp_path, monkeypatch):
         (["show", ""], ["g2p", "reader", "runs/enfr", "runs/deep/er/one"]),
         (["predict", "run"], ["runs/enfr", "runs/deep/er/one"]),
         (["evaluate", "runs/e"], ["runs/enfr"]),
-        (["watch", "runs/deep/"], ["runs/deep/er/one"]),
+        (["heads", "runs/deep/"], ["runs/deep/er/one"]),
         (["serve", "g"], ["g2p"]),
         (["models", ""], ["g2p", "reader"]),
         (["train", "--resume", "runs/e"], ["runs/enfr"]),

@@ -456,22 +456,6 @@ class ServeArgs:
     limits: Annotated[dict[str, Any], Limits]
 
 
-@command("deployment", no_args_is_help=True)
-class WatchArgs:
-    """Follow a run in the browser while it trains.
-
-    Curves, dev examples and attention maps, updated after each evaluation. It
-    shows finished runs, too, and writes nothing into the run.
-    """
-
-    run: options.Run
-    host: options.Host = "127.0.0.1"
-    port: int = option("Port to listen at; 0 takes any.", default=8001)
-    allow_host: options.AllowHost = None
-    token: options.Token = None
-    no_token: options.NoToken = False
-
-
 @command()
 class LabArgs:
     """Run experiments on attention, and write a report."""

@@ -1,26 +1,19 @@
-"""Commands that serve pages or write models: `regard serve`, `watch` and `export`."""
+"""Commands that serve pages or write models: `regard serve` and `export`."""
 
 import shlex
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import typer
 
 from regard import extras
 from regard.api import bundled_models
-from regard.cli.commands import ExportArgs, ImportArgs, ServeArgs, WatchArgs
+from regard.cli.commands import ExportArgs, ImportArgs, ServeArgs
 from regard.cli.console import note, print_json
 from regard.errors import ArgumentError
 from regard.export import ExportResult
 from regard.export import export as export_run
 from regard.messages import message
 from regard.training.imported_run import import_run, write_transformers
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
-    from regard.serve.logs import Log
-    from regard.serve.middleware import Access
 
 #: packages that serve pages
 PACKAGES: Final = ("fastapi", "uvicorn", "httptools")
@@ -66,55 +59,24 @@ def _trial(written: ExportResult, source: dict[str, Any]) -> str:
 def serve(args: ServeArgs) -> None:
     """Serve a live page and an API: type, and see where each output looks."""
     extras.require(*PACKAGES, extra="serve", for_="`regard serve`")
+    from regard.serve import server
     from regard.serve.app import create_app
     from regard.serve.limits import Limits
     from regard.serve.logs import Log
+    from regard.serve.middleware import Access
     from regard.serve.served_models import Models
 
     limits, log = Limits(**args.limits), Log(note)
-    access = _access(args)
-
-    def make() -> "tuple[str, FastAPI]":
-        how = {"device": args.device, "precision": args.precision}
-        models = Models.load(args.runs or (), **how)
-        names = message("check.comma").join(models.names)
-        return names, create_app(models, limits, access, log)
-
-    _listen(args, log, make)
-
-
-def watch(args: WatchArgs) -> None:
-    """Serve a page that follows a run while it trains."""
-    extras.require(*PACKAGES, extra="serve", for_="`regard watch`")
-    from regard.serve.limits import Limits
-    from regard.serve.logs import Log
-    from regard.serve.watch import RunWatcher, create_watch_app
-
-    limits, log = Limits(), Log(note)
-    watcher = RunWatcher(bundled_models.find(args.run))
-    page = create_watch_app(watcher, limits, _access(args), log)
-    _listen(args, log, lambda: (str(args.run), page))
-
-
-def _access(args: ServeArgs | WatchArgs) -> "Access":
-    from regard.serve.middleware import Access
-
-    return Access((args.host, *(args.allow_host or ())), args.token)
-
-
-def _listen(
-    args: ServeArgs | WatchArgs,
-    log: "Log",
-    make: "Callable[[], tuple[str, FastAPI]]",
-) -> None:
-    """Serve an application, made after its address is known to be free, until it is ended."""
-    from regard.serve import server
-
-    with server.bind(args.host, args.port) as bound:
+    access = Access((args.host, *(args.allow_host or ())), args.token)
+    with server.bind(args.host, args.port) as bound:  # before models are loaded: it may be taken
         local = server.is_local(bound)
         _check_token(args.host, args.token, local=local, none=args.no_token)
-        name, app = make()
-        audience = _audience(args.token, local=local)
+        models = Models.load(args.runs or (), device=args.device, precision=args.precision)
+        app = create_app(models, limits, access, log)
+        name, audience = (
+            message("check.comma").join(models.names),
+            _audience(args.token, local=local),
+        )
         ready = message("serve.ready", name=name, url=server.url_of(bound), audience=audience)
         server.run(bound, app, log, ready=lambda: note(ready))
 

@@ -45,16 +45,26 @@ def create_app(models: Models, limits: Limits, access: Access, log: Log) -> Fast
         finally:
             handler.close()
 
-    app = guarded_app(
-        access,
-        limits,
-        log,
+    app = FastAPI(
         title="regard",
         description="Sequence models that show what they look at.",
+        version=__version__,
+        responses={"default": {"model": ErrorResponse}},
         lifespan=lifespan,
+        docs_url=None,  # its scripts would come from another site
+        redoc_url=None,
+        # no text of a request may leave through the framework's own telemetry
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
+    )
+    app.add_middleware(
+        GuardMiddleware,
+        access=access,
+        limits=limits,
         frame_size=models.frame_size,
         files=models.reads_files,
+        failed=log.failed,
     )
+    app.add_exception_handler(HTTPException, _http_error)
     app.state.handler = handler
     app.add_exception_handler(RequestValidationError, _invalid_body)
     _add_api(app, handler)  # first, since routes are tried in turn
@@ -111,41 +121,9 @@ def _add_pages(app: FastAPI, models: Models, limits: Limits) -> None:
     async def module(name: str) -> Response:
         return Response(pages.module(name), media_type="text/javascript")
 
-
-def guarded_app(
-    access: Access,
-    limits: Limits,
-    log: Log,
-    *,
-    frame_size: int = 0,
-    files: bool = False,
-    **settings: Any,
-) -> FastAPI:
-    """Return an application without routes, with the middleware and the errors of all of them."""
-    app = FastAPI(
-        version=__version__,
-        responses={"default": {"model": ErrorResponse}},
-        docs_url=None,  # its scripts would come from another site
-        redoc_url=None,
-        # no text of a request may leave through the framework's own telemetry
-        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
-        **settings,
-    )
-    app.add_middleware(
-        GuardMiddleware,
-        access=access,
-        limits=limits,
-        frame_size=frame_size,
-        files=files,
-        failed=log.failed,
-    )
-    app.add_exception_handler(HTTPException, _http_error)
-
     @app.get("/favicon.ico", include_in_schema=False)
     async def favicon() -> Response:
         return Response(status_code=204)
-
-    return app
 
 
 async def _http_error(_: Request, error: Exception) -> Response:

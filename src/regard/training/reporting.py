@@ -277,7 +277,7 @@ class TensorBoardWriter:
 
 @final
 class HtmlReport:
-    """report.html of a run: written anew after each evaluation, from those before it.
+    """report.html of a run, written anew from all evaluations after each one, and at the end.
 
     Args:
         folder: of the run.
@@ -318,8 +318,14 @@ class HtmlReport:
         self.history.append({**row, "lr": lr})
         self.starts.append(self.start)
         self.examples.append((int(row["step"]), list(traces)))
+        self.draw(training=True)
+
+    def draw(self, *, training: bool) -> None:
+        """Write the page, which loads itself again while the run trains."""
         title, starts = self.folder.resolve().name, sorted({*self.starts} - {0})
-        page = render_report(self.history, self.examples, self.heading, title, starts)
+        page = render_report(
+            self.history, self.examples, self.heading, title, starts, training=training
+        )
         # file names need not be valid text
         write_atomic(self.folder / PAGE, page.encode(errors="backslashreplace"))
 

@@ -46,7 +46,13 @@ from regard.training.reporting import (
     write_card,
 )
 from regard.training.run_files import PairSource
-from regard.training.run_folder import RunError, RunFolder, UnusableWeightsError, read_weights
+from regard.training.run_folder import (
+    REPORT,
+    RunError,
+    RunFolder,
+    UnusableWeightsError,
+    read_weights,
+)
 from regard.training.schedule import (
     START_GAIN,
     BaselineScore,
@@ -329,6 +335,7 @@ def _train(
     elif progress.step:
         reporter.note(message("train.going-on", step=progress.step))
     recorders: list[Recorder] = []
+    report: HtmlReport | None = None
     if processes.is_first:
         _settle_folder(run, state)
         if run.config.tensorboard:
@@ -336,7 +343,9 @@ def _train(
         if run.config.report:
             traces = partial(example_traces, run.evaluator)
             heading = run.summary.heading()
-            recorders.append(HtmlReport(folder.path, progress.step, heading, traces))
+            report = HtmlReport(folder.path, progress.step, heading, traces)
+            reporter.note(message("train.report", path=folder.path / REPORT[0]))
+            recorders.append(report)
         if watch is not None:
             recorders.append(watch(run))
     progress.setup_seconds += processes.of_first(run.setup_seconds)
@@ -357,6 +366,8 @@ def _train(
             else:
                 with run.learner.evaluated_weights():
                     if processes.is_first:
+                        if report is not None:
+                            report.draw(training=False)
                         _finish(run, progress, reporter)
     except KeyboardInterrupt:
         command = f"regard train --resume {folder.path}"

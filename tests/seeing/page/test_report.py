@@ -26,11 +26,14 @@ def example(peak):
     )
 
 
-def test_a_report_has_curves_maps_and_a_table_and_no_script():
+def test_a_report_has_curves_maps_and_a_table_and_a_script_while_its_run_trains():
     steps = [(10, [example(0.4), samples.far()]), (20, [example(0.9), samples.far()])]
     page = render_report(HISTORY, steps, {"model": "tiny <b>"}, "a run")
     assert "<script" not in page
     assert "default-src 'none'" in page
+    followed = render_report(HISTORY, steps, {}, "a run", training=True)
+    assert "location.reload()" in followed
+    assert "This run is training" in followed
     assert page.count("<polyline") == 4  # two losses, one metric, the speed
     assert page.count("<section") == 2
     assert page.count("<li>") == 4

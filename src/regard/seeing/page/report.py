@@ -6,10 +6,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from regard.messages import catalogue, language, message
+from regard.messages import message
 from regard.seeing.draw.figure import svg
 from regard.seeing.draw.shapes import PAGE, ChartAxis
-from regard.seeing.page.writer import render_page, template, text_of
+from regard.seeing.page.writer import render_page
 from regard.seeing.trace.trace import Trace
 from regard.seeing.trace.view import select
 
@@ -24,6 +24,8 @@ MOST_POINTS: Final = 600
 MOST_DOTS: Final = 40
 #: curves differ in shape as well as in colour
 DASHES: Final = ("none", "6 4", "2 3")
+#: seconds after which the report of a run that trains loads itself again
+RELOAD_S: Final = 20
 #: pixels of a chart
 CHART: Final = {"width": 420, "height": 210, "left": 56, "right": 400, "top": 14, "bottom": 176}
 
@@ -34,8 +36,10 @@ def render_report(
     card: Mapping[str, object],
     title: str,
     starts: Sequence[int] = (),
+    *,
+    training: bool = False,
 ) -> str:
-    """Return a page without scripts that loads nothing.
+    """Return a page that loads nothing, but itself again while the run trains.
 
     Args:
         history: a row for each evaluation, as in metrics.jsonl; `lr` and `evaluation_seconds` may
@@ -45,52 +49,29 @@ def render_report(
         title: of the page.
         starts: steps at which the run was resumed, perhaps with another budget; the curve of the
             learning rate, which follows the budget, is interrupted there.
+        training: whether evaluations will follow.
     """
-    return render_page("report.html", title, facts=card, **_body(history, examples, starts))
-
-
-def render_report_body(
-    history: Sequence[Mapping[str, Any]],
-    examples: Sequence[tuple[int, Sequence[Trace]]],
-    starts: Sequence[int] = (),
-) -> str:
-    """Return the curves, maps and table of a report as HTML, to put into a page.
-
-    The arguments are those of `render_report`.
-    """
-    return template("report_body.html").render(_body(history, examples, starts))
-
-
-def render_watch(card: Mapping[str, object], title: str) -> str:
-    """Return the page of `regard watch`, which asks its server for the body of the report."""
-    texts = catalogue(language())
-    words = {key.removeprefix("watch."): texts[key] for key in texts if key.startswith("watch.")}
-    script = text_of("watch.js", "templates")
-    return render_page("watch.html", title, script=script, live=True, facts=card, words=words)
-
-
-def _body(
-    history: Sequence[Mapping[str, Any]],
-    examples: Sequence[tuple[int, Sequence[Trace]]],
-    starts: Sequence[int],
-) -> dict[str, Any]:
-    """Return what the template of the body is filled with."""
     shown = [examples[i] for i in evenly_spaced(len(examples), MOST_COLUMNS)]
     drawn = any(trace.maps or label_shares(trace) for _, traces in shown for trace in traces)
     count = max((len(traces) for _, traces in shown), default=0) if drawn else 0
-    return {
-        "charts": _charts(history, starts),
-        "examples": [
+    return render_page(
+        "report.html",
+        title,
+        script=f"setTimeout(() => location.reload(), {1000 * RELOAD_S});" if training else "",
+        reload_s=RELOAD_S,
+        facts=card,
+        charts=_charts(history, starts),
+        examples=[
             _example([(step, ts[i]) for step, ts in shown if i < len(ts)]) for i in range(count)
         ],
-        "labels": any(label_shares(trace) for _, traces in shown for trace in traces),
-        "shown": len(shown),
-        "evaluations": len(examples),
-        "columns": _names(history),
-        "rows": history[-MOST_ROWS:],
-        "history": len(history),
-        "format_cell": format_cell,
-    }
+        labels=any(label_shares(trace) for _, traces in shown for trace in traces),
+        shown=len(shown),
+        evaluations=len(examples),
+        columns=_names(history),
+        rows=history[-MOST_ROWS:],
+        history=len(history),
+        format_cell=format_cell,
+    )
 
 
 def render_trials(trials: Sequence[Mapping[str, Any]], title: str) -> str:
