@@ -82,7 +82,6 @@ MAY_OPEN = {
     ("export.decode", "*"): EXPORTED,
     ("export.folder", "copyfile"): "copies regard's own programs",
     ("export.graphs", "onnx.load"): "graphs that regard has just written",
-    ("export.translate", "*"): EXPORTED,
     ("pretrained.folder", "from_pretrained"): "transformers opens folders, once they are checked",
     ("seeing.page.writer", "read_text"): "importlib.resources: regard's own scripts",
     ("standard_streams", "os.open"): "the null device in place of a closed stream",

@@ -1,6 +1,7 @@
 """Options of decoding: defaults, ranges and help texts, from which the command line makes its own.
 
-This file imports nothing heavy, so that a help text can be printed at once.
+This file imports nothing heavy, so that a help text can be printed at once, and is copied into
+exported folders, whose search follows it.
 """
 
 import math
@@ -8,8 +9,12 @@ from collections.abc import Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Final, SupportsIndex
 
-from regard.errors import ArgumentError
-from regard.symbols import BOS, EOS, PAD
+if __package__:
+    from regard.errors import ArgumentError
+    from regard.symbols import BOS, EOS, PAD
+else:  # a copy in an exported folder
+    from errors import ArgumentError  # type: ignore[import-not-found,no-redef]
+    from symbols import BOS, EOS, PAD  # type: ignore[import-not-found,no-redef]
 
 #: wider searches have no use, and a mistyped width would ask for all memory
 MAX_BEAM: Final = 10_000

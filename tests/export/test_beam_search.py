@@ -8,7 +8,7 @@ import torch
 
 from regard.decoding import DecodingOptions, decode
 from regard.export import beam_search as exported
-from regard.export.beam_search import SearchOptions, TargetLimits
+from regard.export.beam_search import TargetLimits
 from regard.models import SequenceModel
 from regard.models.protocol import Memory, StepOutput
 from regard.state import State
@@ -62,14 +62,8 @@ def both(model, options, count=11):
     """Hypotheses of both searches for as many sources, of which each has a length of its own."""
     src = torch.arange(count)[:, None].expand(-1, SRC_LEN)
     lengths = torch.arange(count) % SRC_LEN + 1
-    ours = decode(
-        model,
-        src,
-        lengths,
-        DecodingOptions(max_len_ratio=1.0, max_len_extra=2, **options),
-        need_weights=True,
-    )
-    chosen = SearchOptions(**options)
+    chosen = DecodingOptions(max_len_ratio=1.0, max_len_extra=2, **options)
+    ours = decode(model, src, lengths, chosen, need_weights=True)
     state = model.start(model.encode(src, lengths))
 
     def step(tokens, parents):
@@ -149,24 +143,5 @@ def test_a_model_without_predictions_is_refused(value, reason):
         exported.beam_search(
             lambda tokens, parents: (np.full((tokens.size, 7), value, np.float32), []),
             TargetLimits(np.array([3, 3]), None, [PAD, BOS], BOS, EOS),
-            SearchOptions(),
+            DecodingOptions(),
         )
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"beam": 0}, "beam must be at least 1, but it is 0: 1 is greedy search."),
-        ({"nbest": 0}, "nbest must be at least 1, but it is 0: ask for 1 or more."),
-        ({"beam": 2, "nbest": 3}, "nbest must be at most beam = 2, but it is 3: widen the beam."),
-        ({"max_len": -1}, "max_len must be from 0 to 100,000, but it is -1: leave it out."),
-        (
-            {"length_penalty": float("nan")},
-            "length_penalty must be from 0 to 10, but it is nan: 0 disables it.",
-        ),
-    ],
-)
-def test_options_out_of_range(options, sentence):
-    with pytest.raises(ValueError) as raised:
-        SearchOptions(**options)
-    assert str(raised.value) == sentence

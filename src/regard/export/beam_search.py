@@ -11,64 +11,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+if __package__:
+    from regard.decoding_options import DecodingOptions
+else:  # a copy in an exported folder
+    from decoding_options import DecodingOptions  # type: ignore[import-not-found,no-redef]
+
 #: tokens whose maximum stands for all of them where a vocabulary is searched
 BLOCK = 64
-#: the most tokens that `max_len` may allow
-MOST_TOKENS = 100_000
 
 #: From the newest tokens (rows, beams), and the beams of the step before that they extend, counted
 #: through all rows (None at the first step), to the log-probabilities of the next tokens
 #: (rows * beams, vocab) and attention weights by layer, (rows * beams, heads, source).
 Step = Callable[[np.ndarray, np.ndarray | None], tuple[np.ndarray, list[np.ndarray]]]
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """Options of the search.
-
-    Attributes:
-        beam: beam width; 1 is greedy search.
-        nbest: hypotheses per source, at most `beam`.
-        max_len: most tokens of a target, eos not counted; by length of the source if None.
-        length_penalty: alpha of Wu et al. (2016), https://arxiv.org/abs/1609.08144, eq. 14: the
-            score is `log_prob / ((5 + n) / 6) ** alpha` with n tokens, eos counted.
-        length_base: what is added to lengths: 5, as there; of imported models 0 or less.
-        early_stopping: when the search of a source ends: "never" before no live hypothesis can win,
-            "heuristic" once `beam` have ended and none is as likely for its present length, "full"
-            once `beam` have ended.
-        no_repeat_ngram: length of the n-grams that may not repeat; 0 allows all.
-        min_len: fewest tokens of a target; ignored where no other token is allowed.
-        forced_end: whether the probability of an eos that the limit forces counts as 1.
-        counted_end: whether such an eos counts towards the length.
-    """
-
-    beam: int = 5
-    nbest: int = 1
-    max_len: int | None = None
-    length_penalty: float = 0.6
-    length_base: int = 5
-    early_stopping: str = "never"
-    no_repeat_ngram: int = 0
-    min_len: int = 0
-    forced_end: bool = False
-    counted_end: bool = True
-
-    def __post_init__(self) -> None:
-        _check("beam", self.beam >= 1, "be at least 1", self.beam, "1 is greedy search")
-        _check("nbest", self.nbest >= 1, "be at least 1", self.nbest, "ask for 1 or more")
-        most = f"be at most beam = {self.beam}"
-        _check("nbest", self.nbest <= self.beam, most, self.nbest, "widen the beam")
-        if self.max_len is not None:
-            fits = 0 <= self.max_len <= MOST_TOKENS
-            rule = f"be from 0 to {MOST_TOKENS:,}"
-            _check("max_len", fits, rule, self.max_len, "leave it out")
-        fits = 0 <= self.length_penalty <= 10
-        _check("length_penalty", fits, "be from 0 to 10", self.length_penalty, "0 disables it")
-
-
-def _check(name: str, holds: bool, rule: str, value: object, fix: str) -> None:
-    if not holds:
-        raise ValueError(f"{name} must {rule}, but it is {value}: {fix}.")
 
 
 class TargetLimits(NamedTuple):
@@ -81,8 +35,6 @@ class TargetLimits(NamedTuple):
         bos: the token before the first.
         eos: the token after the last.
         prefix: first tokens of all targets, whose probability counts as 1.
-        never_first: tokens that do not follow these.
-        ends: tokens as the likeliest of which eos counts.
     """
 
     most: np.ndarray
@@ -91,8 +43,6 @@ class TargetLimits(NamedTuple):
     bos: int
     eos: int
     prefix: Sequence[int] = ()
-    never_first: Sequence[int] = ()
-    ends: Sequence[int] = ()
 
     def select(self, rows: np.ndarray) -> "TargetLimits":
         """Return the limits of these rows."""
@@ -100,7 +50,7 @@ class TargetLimits(NamedTuple):
         return self._replace(most=self.most[rows], exact=exact)
 
     def allow(
-        self, log_probs: np.ndarray, step: int, options: SearchOptions, history: np.ndarray | None
+        self, log_probs: np.ndarray, step: int, options: DecodingOptions, history: np.ndarray | None
     ) -> np.ndarray | None:
         """Set tokens that are not allowed to -inf, in place.
 
@@ -113,11 +63,11 @@ class TargetLimits(NamedTuple):
         Returns:
             Where `most` forbids a likelier token, (rows, beams); None if no row is at its limit.
         """
-        for token in self.ends:
+        for token in options.ends:
             log_probs[..., self.eos] = np.maximum(log_probs[..., self.eos], log_probs[..., token])
-        first = self.never_first if step == len(self.prefix) else ()
+        first = options.suppressed_first if step == len(self.prefix) else ()
         end = log_probs[..., self.eos].copy()
-        log_probs[..., [*self.never, *self.ends, *first]] = -np.inf
+        log_probs[..., [*self.never, *options.suppressed, *options.ends, *first]] = -np.inf
         if step < len(self.prefix):
             log_probs[:] = -np.inf
             log_probs[..., self.prefix[step]] = 0.0
@@ -261,7 +211,7 @@ class BeamMove(NamedTuple):
 
 
 def beam_search(
-    step: Step, limits: TargetLimits, options: SearchOptions
+    step: Step, limits: TargetLimits, options: DecodingOptions
 ) -> list[list[BeamHypothesis]]:
     """Return the hypotheses of each row, best first.
 

@@ -27,12 +27,16 @@ except ModuleNotFoundError as missing:
 
 if __package__:
     from regard.data import text_codec
+    from regard.decoding_options import DecodingOptions
     from regard.export import beam_search as beams
 else:  # a copy in an exported folder
     import beam_search as beams  # type: ignore[import-not-found,no-redef]
     import text_codec  # type: ignore[import-not-found,no-redef]
+    from decoding_options import DecodingOptions  # type: ignore[import-not-found,no-redef]
 
 BATCH = 32
+#: the most tokens of a target
+MOST_TOKENS = 100_000
 #: batches that are read ahead and sorted by length, so that little is padded
 READ_AHEAD = 32
 
@@ -114,14 +118,14 @@ class Exported(ExportedGraphs):
         super().__init__(folder, threads, "encoder.onnx", "step.onnx")
         self.symbols = self.manifest["symbols"]
         #: those of the run
-        self.options = beams.SearchOptions(**self.manifest["search"])
+        self.options = DecodingOptions(**self.manifest["search"])
         self.target = text_codec.TokenCodec(Path(folder) / "tokenizer.tgt.json", self.manifest)
         self.encoder, self.step = self.graphs
         self.memory_names = [port.name for port in self.encoder.get_outputs()]
         self.step_names = [port.name for port in self.step.get_outputs()]
 
     def __call__(self, sources: list[Any], batch: int = BATCH, **options: Any) -> list[str]:
-        """Return the best target for each text or table of vectors; see `SearchOptions`."""
+        """Return the best target for each text or table of vectors; see `DecodingOptions`."""
         found = self.search([self.source.encode(one) for one in sources], batch, **options)
         return [self.target.decode(several[0].tokens) for several in found]
 
@@ -133,7 +137,7 @@ class Exported(ExportedGraphs):
         Args:
             rows: sources, each a list of ids, eos last, or an array (frames, features).
             batch: sources at a time.
-            options: those of `SearchOptions`; the defaults are those of the run.
+            options: those of `DecodingOptions`; the defaults are those of the run.
         """
         if batch < 1:
             raise ValueError(f"batch must be at least 1, but it is {batch}: choose a larger one.")
@@ -147,13 +151,13 @@ class Exported(ExportedGraphs):
                 found[i] = several
         return found
 
-    def search_options(self, **given: Any) -> beams.SearchOptions:
+    def search_options(self, **given: Any) -> DecodingOptions:
         """Return the options of the run with those given, but for those that the output fixes."""
         fixed = self.manifest["fixed"]
         return replace(self.options, **{k: v for k, v in given.items() if k not in fixed})
 
     def _search(
-        self, rows: list[Any], options: beams.SearchOptions
+        self, rows: list[Any], options: DecodingOptions
     ) -> list[list[beams.BeamHypothesis]]:
         """Return the hypotheses of one batch."""
         state = self.first(*self.padded(rows))
@@ -169,7 +173,7 @@ class Exported(ExportedGraphs):
             log_probs, state, looked = self.next(tokens.ravel(), state)
             return log_probs, looked
 
-        found = beams.beam_search(step, self.target_limits(rows, options.max_len), options)
+        found = beams.beam_search(step, self.target_limits(rows, options), options)
         return [
             [
                 replace(one, attention=[layer[..., :length] for layer in one.attention])
@@ -178,27 +182,31 @@ class Exported(ExportedGraphs):
             for several, length in zip(found, self.positions(rows).tolist(), strict=True)
         ]
 
-    def target_limits(self, rows: list[Any], max_len: int | None = None) -> beams.TargetLimits:
+    def target_limits(self, rows: list[Any], options: DecodingOptions) -> beams.TargetLimits:
         """Return the lengths of the targets, and the tokens that they never have."""
         pad, bos, eos, unk = (self.symbols[name] for name in ("pad", "bos", "eos", "unk"))
-        lengths, exact, never = self.positions(rows), None, [pad, bos]
-        if self.limits["one_per_source_token"]:
+        lengths, exact, most = self.positions(rows), None, options.max_len
+        alone = self.limits["one_per_source_token"]  # unk has no text: a target would be too short
+        never = [pad, bos, unk] if alone or options.forbid_unknown else [pad, bos]
+        limits: np.ndarray
+        if alone:
             # tokens end with eos, for which nothing is written; tables of numbers do not
             exact = lengths - [isinstance(row, list) and row[-1:] == [eos] for row in rows]
-            most = exact if max_len is None else np.minimum(exact, max_len)
-            never = [pad, bos, unk]  # which has no text, so that the target would be too short
-        elif max_len is not None:
-            most = np.full_like(lengths, max_len)
+            limits = exact if most is None else np.minimum(exact, most)
+        elif most is not None:
+            limits = np.full_like(lengths, most)
         else:
             ratio, extra = self.limits["per_source_token"], self.limits["extra"]
-            most = np.floor(ratio * lengths).astype(lengths.dtype) + extra
+            limits = np.floor(ratio * lengths).astype(lengths.dtype) + extra
         if self.limits["positions"] is not None:
-            most = np.minimum(most, self.limits["positions"] - 1)
-        codec = self.target.codec
-        own, prefix = getattr(codec, "decoding", {}), getattr(codec, "prefix", [])
-        never += own.get("suppressed", ())
-        rest = own.get("suppressed_first", ()), own.get("ends", ())
-        return beams.TargetLimits(most, exact, never, bos, eos, prefix, *rest)
+            limits = np.minimum(limits, self.limits["positions"] - 1)
+        if limits.max(initial=0) > MOST_TOKENS:
+            raise ValueError(
+                f"max_len must allow at most {MOST_TOKENS:,} tokens of a target, but it allows "
+                f"{limits.max():,}: lower it."
+            )
+        prefix = getattr(self.target.codec, "prefix", [])
+        return beams.TargetLimits(limits, exact, never, bos, eos, prefix)
 
     def first(self, src: np.ndarray, lengths: np.ndarray) -> dict[str, Any]:
         """Encode padded sources; returns the memory and the first state, by name."""
@@ -244,7 +252,7 @@ def predict_lines(
     sources: Iterator[str],
     target: IO[bytes],
     batch: int,
-    options: beams.SearchOptions,
+    options: DecodingOptions,
 ) -> None:
     """Write the target of each line, or a row for each of several.
 

@@ -17,7 +17,7 @@ import torch
 from jinja2 import StrictUndefined, Template
 from torch import Tensor, nn
 
-from regard import extras, ops, safe_read, symbols
+from regard import decoding_options, errors, extras, ops, safe_read, symbols
 from regard.api import bundled_models
 from regard.data import lookup_codecs, text_codec
 from regard.decoding import DecodingOptions, decode
@@ -112,7 +112,7 @@ def _largest(ours: Tensor, theirs: Any) -> float:
 PACKAGES: Final = ("onnx", "onnxscript", "onnxruntime")
 #: the program of a folder, and the modules that it imports
 PROGRAM: Final = "decode.py"
-MODULES: Final = (beam_search, text_codec, lookup_codecs, symbols)
+MODULES: Final = (beam_search, decoding_options, text_codec, lookup_codecs, symbols, errors)
 #: version of manifest.json
 VERSION: Final = 2
 
@@ -175,7 +175,8 @@ def _write(saved: Saved, run: Path, folder: Path) -> dict[str, Any]:
 
     compare: Callable[[Saved, Path], float] = verify
     if isinstance(saved.model, NumberModel):
-        graphs, described = ("model.onnx",), write_number_graph(saved, folder)
+        graphs: tuple[str, ...] = ("model.onnx",)
+        described = write_number_graph(saved, folder)
         compare = verify_numbers
     else:
         inputs = saved.task.input.graph_inputs()
@@ -197,7 +198,7 @@ def _write_manifest(manifest: dict[str, Any], folder: Path) -> None:
 
 def _search(saved: Saved) -> dict[str, Any]:
     found = {"beam": saved.config.beam, "length_penalty": DecodingOptions().length_penalty}
-    names = {field.name for field in fields(beam_search.SearchOptions)}
+    names = {field.name for field in fields(DecodingOptions)}
     fixed = saved.task.tokens.decoding()
     found |= saved.text_target.decoding | fixed
     search = {name: value for name, value in found.items() if name in names}

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 import torch
 from rich.console import Console
+from torch import nn
 
 from regard.data import EncodedPairs
 from regard.data.corpus import DevSet
@@ -142,8 +143,7 @@ def prepare(
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     dry = sample is not None
-    device, asked, strategy = config.device, config.precision, config.strategy
-    fabric, precision = make_fabric(device, asked, strategy, dry=dry)
+    fabric, precision = make_fabric(config.device, config.precision, config.strategy, dry=dry)
     join_processes(fabric.device)
     fabric.launch()
     processes = Processes(fabric)
@@ -155,76 +155,38 @@ def prepare(
     with processes.first_alone():
         # the first process saves stdin: only one may read it
         data = prepare_data(config, folder, pairs, say, sample=sample)
-    corpus, dev = data.train, data.dev
-    facts = _facts(corpus, data.task, fabric)
+    facts = _facts(data, fabric)
     given = with_preset_of(cast(Config, data.task.settings), data.task)
     values = fill_settings(given, facts)
     if data.columns is not None:
         values = values.model_copy(update={"columns": data.columns})
     task = open_task(values, *data.task.encoders)  # builds a model of the size that was filled in
     baseline, fitted_in = None, 0.0
-    starts = values.baseline or values.model.get("ngrams")
-    if starts and not resumed and not dry and processes.is_first:
-        start = time.monotonic()
-        baseline = fit_baseline(task, corpus, dev, values.minutes)
-        fitted_in = time.monotonic() - start
-    model = None
+    if processes.is_first and not resumed and not dry:
+        baseline, fitted_in = _fitted_baseline(values, task, data)
+    start = None
     if values.start is not None and values.adapter is None and not resumed:
-        model = open_start(values.start, values.start_checksum)
-    # recordings are limited in seconds, and may have more frames than other sources
-    longest = max(values.max_src_len, int(corpus.src_lengths.max(initial=0)))
-    module, learner, shapes = _learner(
-        values,
-        processes,
-        precision,
-        task,
-        data,
-        say,
-        longest,
-        baseline,
-        from_counts=starts_from_counts(values, facts),
-        filled=resumed or dry,
-        start=model,
-    )
-    check_precision(learner.objective, corpus, fabric, precision)
+        start = open_start(values.start, values.start_checksum)
+    parts = NetworkParts(values, task, data, processes, precision, say)
+    network = parts.network(start)
+    if not resumed and not dry and not values.freeze:  # else a checkpoint restores the weights
+        parts.initialise(network, baseline, from_counts=starts_from_counts(values, facts))
+    module, learner = parts.learner(network)
+    check_precision(learner.objective, data.train, fabric, precision)
     # a batch of pairs is small on a CPU already
-    large = (
-        given.batch_tokens is None and values.batch_tokens and not task.input.facts.scales_batches
-    )
-    if values.minutes is not None and large and not facts.on_gpu and processes.count == 1:
-        cost = seconds_per_token(learner.objective, corpus, fabric)
-        tokens = timed_batch_tokens(cast(int, values.batch_tokens), values.minutes, cost)
+    large = given.batch_tokens is None and not facts.scales_batches and not facts.on_gpu
+    if values.minutes is not None and values.batch_tokens and large and processes.count == 1:
+        cost = seconds_per_token(learner.objective, data.train, fabric)
+        tokens = timed_batch_tokens(values.batch_tokens, values.minutes, cost)
         values = values.model_copy(update={"batch_tokens": tokens})
-    epochs = Epochs(
-        corpus,
-        max_tokens=values.max_tokens,
-        max_sentences=values.batch_sentences,
-        seed=values.seed,
-        replay=None
-        if data.replay is None
-        else Replay(data.replay, values.replay_share, seed=values.seed),
-        shapes=shapes,
-        joined=values.adapter is not None,
-    )
-    batches = TrainingBatches(
-        epochs, accumulate=values.accumulate, rank=processes.rank, processes=processes.count
-    )
+    batches = _batches(values, data, learner)
     per_epoch = max(1, batches.in_epoch(0) // values.accumulate)
-    dev_share = len(dev.rows[: values.eval_pairs]) / max(1, len(corpus.src_lengths))
+    dev_share = len(data.dev.rows[: values.eval_pairs]) / max(1, facts.examples)
     interval = evaluation_interval(values, per_epoch, dev_share)
     if values.minutes is None:  # else evaluations follow the clock as well
         values = values.model_copy(update={"eval_every": interval})
-    metric = task.output.default_metric() if values.metric == "auto" else values.metric
-    evaluator = Evaluator(
-        module,
-        dev,
-        DevMetric(metric, METRICS[metric].higher_is_better),
-        task=task,
-        fabric=fabric,
-        decoded=values.eval_pairs,
-        max_tgt_len=values.max_tgt_len,
-    )
-    if values.minutes is not None and sample is None:
+    evaluator = _evaluator(values, module, task, data.dev, fabric)
+    if values.minutes is not None and not dry:
         evaluator = _within_minutes(evaluator, learner, values.minutes, given.eval_pairs, say)
         values = values.model_copy(update={"eval_pairs": evaluator.decoded})
     budget = Budget(
@@ -234,36 +196,9 @@ def prepare(
         patience=values.patience,
         batches_in_epoch=batches.in_epoch,
     )
-    weights = sum(p.numel() for p in learner.module.parameters())
-    summary = _summary(values, weights, corpus, evaluator)
-    count = processes.count
-    several = "train.processes-sharded" if processes.shards else "train.processes"
-    say(
-        message(
-            "train.model",
-            **_named_network(values, learner.module),
-            weights=summary.weights,
-            device=fabric.device,
-            precision=precision,
-            several=message(several, count=count) if count > 1 else "",
-        )
-    )
-    _announce_data(task, epochs, dev, say, held_out=values.dev is None)
-    examples = task.input.facts.examples
-    if defaults := describe_defaults(given, values, facts, interval, per_epoch, examples):
-        say(defaults)
-    if values.dev is not None:  # held out by hash, dev sources are new
-        _warn_of_overlap(task, corpus, dev, say)
-    if shapes is not None:
-        say(message("train.graphs"))
-    say(message("train.best", metric=metric, path=folder.path))
-    if evaluator.decodes:
-        count, total = evaluator.scored
-        say(message("train.scored", metric=metric, count=count, total=total))
-    simple = _baseline_score(evaluator, baseline if values.baseline else None, fitted_in, say)
-    schedule = "cosine" if values.schedule == "auto" else values.schedule
     best = BestWeights(folder, module, kept=values.average)
-    return PreparedRun(
+    schedule = "cosine" if values.schedule == "auto" else values.schedule
+    run = PreparedRun(
         config=values,
         folder=folder,
         learner=learner,
@@ -279,13 +214,16 @@ def prepare(
         evaluator=evaluator,
         best=best,
         checkpoints=Checkpoints(folder, learner, best),
-        summary=summary,
-        setup_seconds=time.monotonic() - began,
+        summary=_summary(values, learner.module, facts.examples, evaluator),
         baseline=baseline,
-        baseline_score=simple,
         every=data.every,
         before=None if data.before is None else replace(evaluator, dev=data.before),
     )
+    examples = task.input.facts.examples
+    defaults = describe_defaults(given, values, facts, interval, per_epoch, examples)
+    _announce(run, precision, defaults, say)
+    score = _baseline_score(evaluator, baseline if values.baseline else None, fitted_in, say)
+    return replace(run, baseline_score=score, setup_seconds=time.monotonic() - began)
 
 
 def _named_network(values: Config, module: AnyModel) -> dict[str, str]:
@@ -331,7 +269,8 @@ def _within_minutes(
     return evaluator.limited(examples, decoded)
 
 
-def _facts(corpus: EncodedPairs, task: Task, fabric: Fabric) -> Facts:
+def _facts(data: EncodedData, fabric: Fabric) -> Facts:
+    corpus, task = data.train, data.task
     count = len(corpus.src_lengths)
     tokens = int(corpus.src_lengths.sum() + corpus.tgt_lengths.sum()) + count
     return Facts(
@@ -344,107 +283,160 @@ def _facts(corpus: EncodedPairs, task: Task, fabric: Fabric) -> Facts:
     )
 
 
-def _learner(
-    values: Config,
-    processes: Processes,
-    precision: str,
-    task: Task,
-    data: EncodedData,
-    say: Say,
-    longest_src: int,
-    baseline: Baseline | None,
-    *,
-    from_counts: bool,
-    filled: bool,
-    start: StartModel | None,
-) -> tuple[AnyModel, Learner, BatchShapes | None]:
-    """Build the model with its optimiser, and the batch shapes if CUDA graphs are used.
+def _fitted_baseline(
+    values: Config, task: Task, data: EncodedData
+) -> tuple[Baseline | None, float]:
+    """Return the simple way, if it is scored or a part of the network, and its seconds."""
+    if not (values.baseline or values.model.get("ngrams")):
+        return None, 0.0
+    start = time.monotonic()
+    return fit_baseline(task, data.train, data.dev, values.minutes), time.monotonic() - start
 
-    With `filled`, weights do not start from anything: a checkpoint restores them, or none are kept.
 
-    Returns:
-        the whole model, for evaluation; the learner, which may have a sharded one; the shapes.
-    """
-    fabric = processes.fabric
-    torch.manual_seed(values.seed)
-    module = build_network(task)
-    if values.adapter is not None and precision == "bf16":
-        halve_frozen(module)
-    if start is not None:
-        say(fill(start, module, task, values.seed).sentence(start.name))
-    if values.freeze:
-        say(freeze(module, values.freeze))
-    elif not filled:
-        start_from_vectors(values, module, *task.encoders, say)
+@dataclass(frozen=True)
+class NetworkParts:
+    """What a network is made from, with its weights, its objective and its optimiser."""
+
+    values: Config
+    task: Task
+    data: EncodedData
+    processes: Processes
+    precision: str
+    say: Say
+
+    def network(self, start: StartModel | None) -> AnyModel:
+        """Build the network, with the weights of a model that the run starts from, if any."""
+        values = self.values
+        torch.manual_seed(values.seed)
+        module = build_network(self.task)
+        if values.adapter is not None and self.precision == "bf16":
+            halve_frozen(module)
+        if start is not None:
+            self.say(fill(start, module, self.task, values.seed).sentence(start.name))
+        if values.freeze:
+            self.say(freeze(module, values.freeze))
+        return module
+
+    def initialise(self, module: AnyModel, baseline: Baseline | None, *, from_counts: bool) -> None:
+        """Set the weights of a network that do not begin at random."""
+        data, values = self.data, self.values
+        start_from_vectors(values, module, *self.task.encoders, self.say)
         if from_counts:
-            start_from_counts(module, data.train, say)
-        task.output.fitted_weights(module, (data.train, data.dev))
+            start_from_counts(module, data.train, self.say)
+        self.task.output.fitted_weights(module, (data.train, data.dev))
         if values.model.get("ngrams"):
             bag = None if baseline is None or baseline.bag is None else baseline.bag.state_dict()
-            cast(Any, module).classifier.bag.load_state_dict(fabric.broadcast(bag))
-    gathered = GatheredModel(module, is_first=processes.is_first) if processes.shards else None
-    if values.recompute:
-        recompute_layers(module, values.preset)
-    torch.manual_seed(values.seed + 7919 * processes.rank)  # dropout differs between processes
-    teachers = load_teachers(values, task.encoders, fabric.device)
-    if teachers is not None:
-        say(message("train.teacher", count=len(teachers.models), share=teachers.weight))
-    made = (
-        Objective(
+            bag = self.processes.fabric.broadcast(bag)
+            cast(Any, module).classifier.bag.load_state_dict(bag)
+
+    def learner(self, module: AnyModel) -> tuple[AnyModel, Learner]:
+        """Return the whole model, for evaluation, and the learner, which may have a sharded one."""
+        values, processes = self.values, self.processes
+        fabric = processes.fabric
+        gathered = GatheredModel(module, is_first=processes.is_first) if processes.shards else None
+        if values.recompute:
+            recompute_layers(module, values.preset)
+        # dropout differs between processes
+        torch.manual_seed(values.seed + 7919 * processes.rank)
+        made = self._objective(module)
+        optimizer: torch.optim.Optimizer | None
+        if processes.shards:  # before the optimiser is made: shards replace the weights
+            objective = fabric.setup_module(made)
+            sharded = fabric.setup_optimizers(self._optimizer(module))
+            optimizer = cast(torch.optim.Optimizer, sharded)
+        elif isinstance(cast(object, fabric), DryFabric):
+            # an optimiser would import torch's compiler
+            objective, optimizer = fabric.setup_module(made), None
+        else:
+            # Fabric cannot clip gradients that a fused optimiser would unscale
+            fused = self.precision != "fp16"
+            objective, optimizer = fabric.setup(made, self._optimizer(module, fused=fused))
+        learner = Learner(
+            module,
+            objective,
+            optimizer,
+            processes,
+            max_norm=values.clip,
+            average=ExponentialMovingAverage(module, values.ema) if values.ema else None,
+            shapes=self._shapes(),
+            gathered=gathered,
+        )
+        return module if gathered is None else gathered.module, learner
+
+    def _objective(self, module: AnyModel) -> nn.Module:
+        values, task = self.values, self.task
+        teachers = load_teachers(values, task.encoders, self.processes.device)
+        if teachers is not None:
+            count = len(teachers.models)
+            self.say(message("train.teacher", count=count, share=teachers.weight))
+        if task.numbers is not None:
+            return task.numbers.objective(module)
+        return Objective(
             cast(SequenceModel, module),
             values.label_smoothing,
             values.rdrop,
             teachers,
-            task.output.class_weights(data.train),
+            task.output.class_weights(self.data.train),
             values.guide_weight,
         )
-        if task.numbers is None
-        else task.numbers.objective(module)
-    )
-    optimizer: torch.optim.Optimizer | None
-    if processes.shards:  # before the optimiser is made: shards replace the weights
-        objective = fabric.setup_module(made)
-        optimizer = cast(
-            torch.optim.Optimizer, fabric.setup_optimizers(_optimizer(values, module, task))
-        )
-    elif isinstance(cast(object, fabric), DryFabric):  # an optimiser would import torch's compiler
-        objective, optimizer = fabric.setup_module(made), None
-    else:
-        # Fabric cannot clip gradients that a fused optimiser would unscale
-        fused = precision != "fp16"
-        objective, optimizer = fabric.setup(made, _optimizer(values, module, task, fused=fused))
-    shapes: BatchShapes | None = None
-    # a graph needs the whole batch on one GPU, and no checkpointing; fp16 decides on the host
-    # whether to take a step
-    alone = fabric.device.type == "cuda" and processes.count == 1 and values.accumulate == 1
-    if values.graphs and alone and precision != "fp16" and not values.recompute:
+
+    def _optimizer(self, module: AnyModel, *, fused: bool = True) -> torch.optim.Optimizer:
+        values = self.values
+        tables = [embedding.table.weight for embedding in embeddings(values, module).values()]
+        fitted = self.task.output.fitted_weights(module)
+        groups = parameter_groups(module, values.weight_decay, tables, values.vectors_rate, fitted)
+        return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), fused=fused)
+
+    def _shapes(self) -> BatchShapes | None:
+        """Return the shapes of batches if CUDA graphs are used.
+
+        A graph needs the whole batch on one GPU, and no checkpointing; fp16 decides on the host
+        whether to take a step.
+        """
+        values, processes = self.values, self.processes
+        alone = processes.device.type == "cuda" and processes.count == 1 and values.accumulate == 1
+        if not (values.graphs and alone) or self.precision == "fp16" or values.recompute:
+            return None
+        # recordings are limited in seconds, and may have more frames than other sources
+        longest = max(values.max_src_len, int(self.data.train.src_lengths.max(initial=0)))
         limits = (values.max_tokens, values.batch_sentences)
-        shapes = BatchShapes(longest_src, values.max_tgt_len + 1, *limits)
-    learner = Learner(
-        module,
-        objective,
-        optimizer,
-        processes,
-        max_norm=values.clip,
-        average=ExponentialMovingAverage(module, values.ema) if values.ema else None,
-        shapes=shapes,
-        gathered=gathered,
+        return BatchShapes(longest, values.max_tgt_len + 1, *limits)
+
+
+def _batches(values: Config, data: EncodedData, learner: Learner) -> TrainingBatches:
+    processes, replay = learner.processes, None
+    if data.replay is not None:
+        replay = Replay(data.replay, values.replay_share, seed=values.seed)
+    epochs = Epochs(
+        data.train,
+        max_tokens=values.max_tokens,
+        max_sentences=values.batch_sentences,
+        seed=values.seed,
+        replay=replay,
+        shapes=learner.shapes,
+        joined=values.adapter is not None,
     )
-    return module if gathered is None else gathered.module, learner, shapes
+    return TrainingBatches(
+        epochs, accumulate=values.accumulate, rank=processes.rank, processes=processes.count
+    )
 
 
-def _optimizer(
-    values: Config, module: AnyModel, task: Task, *, fused: bool = True
-) -> torch.optim.Optimizer:
-    tables = [embedding.table.weight for embedding in embeddings(values, module).values()]
-    fitted = task.output.fitted_weights(module)
-    groups = parameter_groups(module, values.weight_decay, tables, values.vectors_rate, fitted)
-    return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), fused=fused)
+def _evaluator(
+    values: Config, module: AnyModel, task: Task, dev: DevSet, fabric: Fabric
+) -> Evaluator:
+    metric = task.output.default_metric() if values.metric == "auto" else values.metric
+    return Evaluator(
+        module,
+        dev,
+        DevMetric(metric, METRICS[metric].higher_is_better),
+        task=task,
+        fabric=fabric,
+        decoded=values.eval_pairs,
+        max_tgt_len=values.max_tgt_len,
+    )
 
 
-def _summary(
-    values: Config, weights: int, corpus: EncodedPairs, evaluator: Evaluator
-) -> RunSummary:
+def _summary(values: Config, module: AnyModel, count: int, evaluator: Evaluator) -> RunSummary:
     dev, task = evaluator.dev, evaluator.task
     settings = values.model_dump(exclude_defaults=True)
     settings.pop("data", None)
@@ -454,15 +446,15 @@ def _summary(
     if values.start is not None:
         seen = f"what `{values.start}` has, from which it started ({values.start_checksum})"
     what = task.input.facts.examples
-    own, held_out = len(corpus.src_lengths), len(dev.corpus.src_lengths)
+    held_out = len(dev.corpus.src_lengths)
     with use_language("en"):  # that of the card
         encoders = task.encoder_rows()
     return RunSummary(
         preset=values.preset,
         size=values.size,
-        weights=weights,
+        weights=sum(weight.numel() for weight in module.parameters()),
         data=display_data(values.data) or f"{what} given in Python",
-        counts=f"{own:,} training {what}, {held_out:,} dev {what}",
+        counts=f"{count:,} training {what}, {held_out:,} dev {what}",
         tokens=encoders,
         metric=evaluator.metric.name,
         settings=settings,
@@ -473,7 +465,21 @@ def _summary(
     )
 
 
-def _announce_data(task: Task, epochs: Epochs, dev: DevSet, say: Say, *, held_out: bool) -> None:
+def _announce(run: PreparedRun, precision: str, defaults: str | None, say: Say) -> None:
+    """Say what is trained, on what, by which settings that were chosen, and what decides."""
+    evaluator, processes = run.evaluator, run.learner.processes
+    task, dev, epochs, values = evaluator.task, evaluator.dev, run.batches.epochs, run.config
+    several = "train.processes-sharded" if processes.shards else "train.processes"
+    say(
+        message(
+            "train.model",
+            **_named_network(values, run.learner.module),
+            weights=run.summary.weights,
+            device=processes.device,
+            precision=precision,
+            several=message(several, count=processes.count) if processes.count > 1 else "",
+        )
+    )
     sources, count = len(dev.sources), len(dev.corpus.src_lengths)
     how = message("train.held-out", how=translated("train.held-out", task.input.facts.held_out_by))
     say(
@@ -486,9 +492,20 @@ def _announce_data(task: Task, epochs: Epochs, dev: DevSet, say: Say, *, held_ou
             count=count,
             # a source with several targets is evaluated once, against all of them
             different=message("train.of-sources", sources=sources) if sources < count else "",
-            how=how if held_out else "",
+            how=how if values.dev is None else "",
         )
     )
+    if defaults is not None:
+        say(defaults)
+    if values.dev is not None:  # held out by hash, dev sources are new
+        _warn_of_overlap(task, epochs.corpus, dev, say)
+    if run.learner.shapes is not None:
+        say(message("train.graphs"))
+    metric = evaluator.metric.name
+    say(message("train.best", metric=metric, path=run.folder.path))
+    if evaluator.decodes:
+        count, total = evaluator.scored
+        say(message("train.scored", metric=metric, count=count, total=total))
 
 
 def _warn_of_overlap(task: Task, corpus: EncodedPairs, dev: DevSet, say: Say) -> None:
