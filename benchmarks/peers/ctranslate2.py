@@ -1,14 +1,14 @@
 """CTranslate2: its `Translator` on a Transformer with random weights."""
 
+import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import ctranslate2
 import numpy as np
 from ctranslate2.specs import LayerSpec, TransformerSpec
 
-from benchmarks.peers.cases import BEAM, LENGTH, PREDICT_BATCH, Attentive
+from benchmarks.peers.cases import BEAM, LENGTH, PREDICT_BATCH
 from benchmarks.peers.drive import Job
 
 COMPUTE = {"32": "float32", "int8": "int8"}
@@ -45,9 +45,10 @@ class Weights:
         self.matrix(spec.linear_1, dim, hidden)
 
 
-def build(folder: Path, n: Any, src: list[str], tgt: list[str], **own: Any) -> str:
-    """Write a model of this shape with these words; `own` are options of `from_config`."""
-    assert isinstance(n, Attentive)
+def translator(
+    n: Any, src: list[str], tgt: list[str], precision: str, threads: int, **own: Any
+) -> ctranslate2.Translator:
+    """Return a model of this shape with these words; `own` are options of `from_config`."""
     symbols = ["<unk>", "<s>", "</s>"]
     src, tgt = (
         [*symbols, *(word for word in words if word not in symbols)] for words in (src, tgt)
@@ -67,24 +68,20 @@ def build(folder: Path, n: Any, src: list[str], tgt: list[str], **own: Any) -> s
     spec.register_source_vocabulary(src)
     spec.register_target_vocabulary(tgt)
     spec.validate()
-    folder.mkdir()
-    spec.save(str(folder))
-    return str(folder)
+    with tempfile.TemporaryDirectory() as folder:
+        spec.save(folder)
+        how = {"compute_type": COMPUTE[precision], "inter_threads": 1, "intra_threads": threads}
+        return ctranslate2.Translator(folder, device="cpu", **how)
 
 
 def predict(job: Job) -> Callable[[str], list[int]]:
     src, tgt = ((job.data / f"vocab.{side}").read_text().split() for side in ("src", "tgt"))
-    translator = ctranslate2.Translator(
-        build(job.scratch / "model", job.case.sizes, ["<blank>", *src], ["<blank>", *tgt]),
-        device="cpu",
-        compute_type=COMPUTE[job.precision],
-        inter_threads=1,
-        intra_threads=job.threads,
-    )
+    words = (["<blank>", *src], ["<blank>", *tgt])
+    engine = translator(job.case.sizes, *words, job.precision, job.threads)
 
     def run(part: str) -> list[int]:
         lines = job.lines(part)
-        found = translator.translate_batch(
+        found = engine.translate_batch(
             [line.split() for line in lines],
             max_batch_size=PREDICT_BATCH,
             beam_size=BEAM,

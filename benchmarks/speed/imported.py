@@ -15,10 +15,8 @@ import gc
 import importlib.util
 import random
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from importlib import metadata
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -183,20 +181,15 @@ def transformers(cell: Cell, *, static: bool = False) -> tuple[Any, Callable[[],
 
 def ctranslate2(cell: Cell) -> tuple[Any, Callable[[], Any]]:
     """Return CTranslate2's search with random weights for a model of the same shape."""
-    import ctranslate2 as library
     from ctranslate2.specs.common_spec import Activation
 
-    from benchmarks.peers.cases import Attentive
-    from benchmarks.peers.ctranslate2 import build
+    from benchmarks.peers.ctranslate2 import translator
 
     size = MODELS[cell.model]
-    shape = Attentive(size.dim, size.heads, size.layers, size.feed_forward)
     words = list(map(str, range(size.vocab)))
     activation = Activation.SWISH if cell.model == "marian" else Activation.RELU
     own = {"pre_norm": size.own.get("norm_first", True), "activation": activation}
-    with tempfile.TemporaryDirectory() as folder:
-        path = build(Path(folder) / "model", shape, words, words, **own)
-        engine = library.Translator(path, inter_threads=1, intra_threads=cell.threads)
+    engine = translator(size, words, words, "32", cell.threads, **own)
     batch = [[str(i) for i in row] for row in cell.rows()]
     # one more, in the place of the end that the others score
     limits = dict.fromkeys(("min_decoding_length", "max_decoding_length"), TRANSLATED + 1)

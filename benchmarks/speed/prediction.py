@@ -96,17 +96,13 @@ class Worker:
 
 def peer(run: str, precision: str, threads: int) -> Callable[[list[str]], list[str]]:
     """Return CTranslate2's search by a Transformer of the same size with random weights."""
-    import ctranslate2
-
-    from benchmarks.peers.ctranslate2 import COMPUTE, build
+    from benchmarks.peers.ctranslate2 import translator
     from regard.training import RunFolder
 
     folder = RunFolder(run)
     src, tgt = folder.load("cpu").src_tokenizer, folder.load("cpu").tgt_tokenizer
     words = [[f"{i}" for i in range(side.vocab_size)] for side in (src, tgt)]
-    path = build(Path(tempfile.mkdtemp(dir=run)) / "peer", CASES["b"].sizes, *words)
-    own = {"compute_type": COMPUTE[precision], "intra_threads": threads}
-    engine = ctranslate2.Translator(path, **own)
+    engine = translator(CASES["b"].sizes, *words, precision, threads)
     options = {"min_decoding_length": LENGTH, "max_decoding_length": LENGTH}
 
     def answers(texts: list[str]) -> list[str]:

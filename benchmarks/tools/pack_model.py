@@ -37,7 +37,7 @@ from regard.safe_read import explain
 from regard.symbols import SYMBOLS
 from regard.training import RunError, RunFolder
 from regard.training.config import Config
-from regard.training.run_folder import SCALES
+from regard.training.weights_file import SCALES
 from regard.version import __version__
 
 BUNDLED: Final = ROOT / "src" / "regard" / "bundled"

@@ -11,7 +11,7 @@ from api.test_output import run_folder
 from cli.tools import done, regard, reversed_pairs, sentence
 from regard.api import load
 from regard.evaluation import paired_bootstrap
-from regard.training.run_folder import read_weights
+from regard.training.weights_file import read_weights
 
 
 def compared(*words):

@@ -1,20 +1,15 @@
 """The pages: what they may load, and what they are made of."""
 
-import base64
-import hashlib
+import html
 import re
-
-import pytest
-
-from regard.serve.pages import policy
 
 
 def test_the_page_is_served_with_a_policy_that_names_its_scripts(client):
     answer = client.get("/")
     assert answer.headers["content-type"].startswith("text/html")
-    rules = dict(
-        rule.strip().split(" ", 1) for rule in answer.headers["content-security-policy"].split(";")
-    )
+    assert answer.headers["content-security-policy"] == "frame-ancestors 'none'"
+    said = re.search(r'Content-Security-Policy" content="([^"]*)"', answer.text)[1]
+    rules = dict(rule.strip().split(" ", 1) for rule in html.unescape(said).split(";"))
     assert rules["default-src"] == "'none'"
     assert rules["connect-src"] == "'self'"
     assert "unsafe" not in rules["script-src"]
@@ -32,11 +27,3 @@ def test_every_module_that_the_page_names_is_there(client):
         seen.add(name)
         todo += set(re.findall(r'from "\./([\w.-]+)"', answer.text)) - seen
     assert names
-
-
-@pytest.mark.parametrize("tag", ["<script>", '<script type="module">', "<SCRIPT\n>"])
-def test_an_inline_script_is_named_by_its_hash(tag):
-    script = 'say("é")\n'
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    page = f"<p>{tag}{script}</script><script src='x.js'></script>"
-    assert f"script-src 'self' 'sha256-{digest}';" in policy(page)

@@ -11,11 +11,10 @@ import torch
 
 from regard.preemption import preemption_point
 from regard.serve.http_errors import ServeError
-from regard.serve.limits import Cost
 from regard.serve.scheduler import Scheduler, WorkError
 from serve.conftest import until
 
-SHORT = Cost(3, 5)
+SHORT = 8
 
 
 class Work:
@@ -121,7 +120,7 @@ def test_work_that_all_have_given_up_is_stopped_and_the_next_is_done():
 
 def test_batches_have_room_for_tokens_and_padding_counts():
     work = Work()
-    costs = [Cost(10, 20)] * 4 + [Cost(200, 20)]
+    costs = [30] * 4 + [220]
 
     async def ask(asked):
         jobs = (asked.submit("k", i, cost=cost) for i, cost in enumerate(costs))

@@ -15,8 +15,8 @@ from regard.training.checkpoint import (
     weights_of_step,
 )
 from regard.training.evaluator import DevMetric, Evaluation
-from regard.training.run_folder import write_weights
 from regard.training.schedule import Progress
+from regard.training.weights_file import write_weights
 
 
 def save(folder, step, value, **options):

@@ -16,7 +16,7 @@ from regard.training import (
     resume_run,
     start_run,
 )
-from regard.training.run_folder import UnusableWeightsError, read_weights, write_weights
+from regard.training.weights_file import UnusableWeightsError, read_weights, write_weights
 from training.tools import SETTINGS, assert_same, weights
 
 # trains real models

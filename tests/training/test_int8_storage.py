@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import save_file
 
 from benchmarks.tools.pack_model import quantize_rows
-from regard.training.run_folder import (
+from regard.training.weights_file import (
     SCALES,
     UnusableWeightsError,
     dequantize_rows,

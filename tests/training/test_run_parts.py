@@ -9,15 +9,15 @@ import torch
 from safetensors.torch import save
 
 from regard.training import RunError, RunFolder, make_config
+from regard.training.row_log import RowLog
 from regard.training.run import describe_limits
-from regard.training.run_folder import (
-    RowLog,
+from regard.training.schedule import Progress
+from regard.training.weights_file import (
     UnusableWeightsError,
     check_sizes,
     read_shapes,
     read_weights,
 )
-from regard.training.schedule import Progress
 
 
 def log_of(tmp_path, *steps):

@@ -8,10 +8,12 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from regard.seeing.page import html_page
-from regard.serve import http_errors, pages
+from regard.seeing.page.writer import module_names, text_of
+from regard.serve import http_errors
+from regard.serve.http_errors import ServeError
 from regard.serve.limits import Limits
 from regard.serve.logs import Log
 from regard.serve.middleware import Access, GuardMiddleware, as_response
@@ -115,11 +117,15 @@ def _add_pages(app: FastAPI, models: Models, limits: Limits) -> None:
     @app.get("/", include_in_schema=False)
     @app.head("/", include_in_schema=False)
     async def live() -> Response:
-        return pages.response(html_page.render_live(models.page_info(limits)))
+        # the page itself says what it may load
+        headers = {"Content-Security-Policy": "frame-ancestors 'none'"}
+        return HTMLResponse(html_page.render_live(models.page_info(limits)), headers=headers)
 
     @app.get("/page/{name}", include_in_schema=False)
     async def module(name: str) -> Response:
-        return Response(pages.module(name), media_type="text/javascript")
+        if name not in module_names():
+            raise ServeError(404, "not_found", "the page has no such module", "load the page again")
+        return Response(text_of(name), media_type="text/javascript")
 
     @app.get("/favicon.ico", include_in_schema=False)
     async def favicon() -> Response:

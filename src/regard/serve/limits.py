@@ -2,25 +2,13 @@
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from regard.errors import ArgumentError
 from regard.serve.http_errors import ServeError
 
 #: bytes of a number in JSON, with more digits than float32 has
 NUMBER_BYTES: Final = 26
-
-
-class Cost(NamedTuple):
-    """Upper bound of the tokens that a request takes.
-
-    Attributes:
-        source: tokens of the source.
-        target: tokens of the target, times the beam width.
-    """
-
-    source: int
-    target: int
 
 
 def _limit(default: Any, option: str, about: str, *, least: int = 1) -> Any:

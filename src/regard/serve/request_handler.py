@@ -23,7 +23,7 @@ from regard.seeing.attribution.methods import method_names
 from regard.seeing.trace.trace import MapKind
 from regard.serve import http_errors
 from regard.serve.http_errors import ServeError, dumps
-from regard.serve.limits import Cost, Limits, busy
+from regard.serve.limits import Limits, busy
 from regard.serve.logs import Log
 from regard.serve.middleware import language_of
 from regard.serve.scheduler import Scheduler
@@ -202,7 +202,7 @@ class PreparedRequest(NamedTuple):
 
     key: BatchKey
     item: WorkItem
-    cost: Cost
+    cost: int
     labels: list[str]
 
 

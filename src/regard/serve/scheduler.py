@@ -23,7 +23,6 @@ import torch
 from regard.errors import describe_memory_error
 from regard.preemption import preemptible
 from regard.serve.http_errors import closing, out_of_memory
-from regard.serve.limits import Cost
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -42,7 +41,7 @@ class WorkError(Exception):
 class _Job(Generic[ItemT, ResultT]):
     key: Hashable
     item: ItemT
-    cost: Cost
+    cost: int
     answer: "Future[ResultT]" = field(default_factory=Future)
     arrived: float = field(default_factory=time.monotonic)
 
@@ -95,7 +94,7 @@ class Scheduler(Generic[ItemT, ResultT]):
             stuck = bool(self._running) and time.monotonic() - self._seen > longest
         return self._thread.is_alive() and not stuck
 
-    async def submit(self, key: Hashable, item: ItemT, cost: Cost) -> ResultT:
+    async def submit(self, key: Hashable, item: ItemT, cost: int) -> ResultT:
         """Return the result of an item; cancel the call to give the item up."""
         job: _Job[ItemT, ResultT] = _Job(key, item, cost)
         with self._changed:
@@ -137,14 +136,12 @@ class Scheduler(Generic[ItemT, ResultT]):
 
     def _take(self) -> list[_Job[ItemT, ResultT]]:
         """Take the first job from the queue, and as many of its key as have room beside it."""
-        lead, chosen = self._waiting[0], list[_Job[ItemT, ResultT]]()
-        source = target = 0
+        lead, chosen, most = self._waiting[0], list[_Job[ItemT, ResultT]](), 0
         for job in self._waiting:
-            longest = max(source, job.cost.source), max(target, job.cost.target)
-            count = len(chosen) + 1
-            fits = count <= self._size and count * sum(longest) <= self._tokens  # with padding
+            longest, count = max(most, job.cost), len(chosen) + 1
+            fits = count <= self._size and count * longest <= self._tokens  # with padding
             if job is lead or (job.key == lead.key and fits):
-                source, target = longest
+                most = longest
                 chosen.append(job)
         self._waiting = [job for job in self._waiting if job not in chosen]
         return chosen

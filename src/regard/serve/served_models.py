@@ -26,7 +26,7 @@ from regard.seeing.draw.forecast import NARROW, ForecastView
 from regard.seeing.draw.shapes import PAGE
 from regard.seeing.trace.storage import to_json
 from regard.serve.http_errors import ServeError
-from regard.serve.limits import Cost, Limits
+from regard.serve.limits import Limits
 from regard.serve.scheduler import CancelledWorkError, released
 from regard.symbols import EOS, SYMBOLS
 from regard.training import RunFolder
@@ -186,16 +186,16 @@ class ServedRun:
         limited = self.task.numbers is None and default_max_len(length) > limits.tokens
         return limits.tokens if limited else None
 
-    def cost(self, key: BatchKey, length: int, forced: int | None) -> Cost:
-        """Return an upper bound of the tokens that a request takes."""
+    def cost(self, key: BatchKey, length: int, forced: int | None) -> int:
+        """Return an upper bound of the tokens of source and targets, those of all beams."""
         if self.task.numbers is not None:
-            return Cost(length, 1)
+            return length + 1
         if forced is None:
             target, beam = key.max_len or default_max_len(length), key.beam or self.beam
         else:
             target, beam = forced + 1, 1
         beam = max(beam, dict(key.search).get("num_samples", 0))
-        return Cost(length + 1, beam * target)
+        return length + 1 + beam * target
 
     def traces(
         self, sources: Sequence[Any], targets: Sequence[str] | None, key: BatchKey

@@ -24,15 +24,14 @@ from regard.atomic_files import content_checksum, file_checksum, write_atomic
 from regard.errors import RegardError
 from regard.training.evaluator import DevMetric, Evaluation
 from regard.training.optimization import Learner, with_prefix
-from regard.training.run_folder import (
-    RunError,
-    RunFolder,
+from regard.training.run_folder import RunError, RunFolder
+from regard.training.schedule import Progress, RankedEvaluation
+from regard.training.weights_file import (
     UnusableWeightsError,
     physical_memory,
     read_weights,
     write_weights,
 )
-from regard.training.schedule import Progress, RankedEvaluation
 
 KEPT: Final = 2
 #: buffers that are chosen on the dev set at the end, and values to try: the share of n-grams in the

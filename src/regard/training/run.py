@@ -46,13 +46,7 @@ from regard.training.reporting import (
     write_card,
 )
 from regard.training.run_files import PairSource
-from regard.training.run_folder import (
-    REPORT,
-    RunError,
-    RunFolder,
-    UnusableWeightsError,
-    read_weights,
-)
+from regard.training.run_folder import REPORT, RunError, RunFolder
 from regard.training.schedule import (
     START_GAIN,
     BaselineScore,
@@ -64,6 +58,7 @@ from regard.training.schedule import (
     time_is_up,
 )
 from regard.training.setup import PreparedRun, check_settings, prepare
+from regard.training.weights_file import UnusableWeightsError, read_weights
 
 #: returns a recorder of the evaluations of a run that is prepared
 Watch = Callable[[PreparedRun], Recorder]

@@ -33,9 +33,10 @@ from regard.training.defaults import peak_rate
 from regard.training.distributed import check_alone
 from regard.training.evaluator import Evaluation
 from regard.training.reporting import Recorder, StderrConsole, format_metric, say
+from regard.training.row_log import LogRow, RowLog
 from regard.training.run import resume_run, start_run
 from regard.training.run_files import PairSource
-from regard.training.run_folder import LogRow, RowLog, RunError, RunFolder
+from regard.training.run_folder import RunError, RunFolder
 from regard.training.schedule import EVALUATIONS, Progress
 from regard.training.setup import PreparedRun
 
