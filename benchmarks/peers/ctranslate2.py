@@ -49,10 +49,7 @@ def translator(
     n: Any, src: list[str], tgt: list[str], precision: str, threads: int, **own: Any
 ) -> ctranslate2.Translator:
     """Return a model of this shape with these words; `own` are options of `from_config`."""
-    symbols = ["<unk>", "<s>", "</s>"]
-    src, tgt = (
-        [*symbols, *(word for word in words if word not in symbols)] for words in (src, tgt)
-    )
+    src, tgt = (["<unk>", "<s>", "</s>", *words] for words in (src, tgt))
     spec, weights = TransformerSpec.from_config(n.layers, n.heads, **own), Weights()
     weights.matrix(spec.encoder.embeddings[0], len(src), n.dim, bias=False)
     weights.matrix(spec.decoder.embeddings, len(tgt), n.dim, bias=False)

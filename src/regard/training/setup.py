@@ -173,9 +173,39 @@ def prepare(
         parts.initialise(network, baseline, from_counts=starts_from_counts(values, facts))
     module, learner = parts.learner(network)
     check_precision(learner.objective, data.train, fabric, precision)
+    evaluator = _evaluator(values, module, task, data.dev, fabric)
+    run = _planned(parts, facts, given, folder, learner, evaluator, timed=not dry)
+    score = _baseline_score(run.evaluator, baseline if values.baseline else None, fitted_in, say)
+    seconds = time.monotonic() - began
+    return replace(run, baseline=baseline, baseline_score=score, setup_seconds=seconds)
+
+
+def _planned(
+    parts: "NetworkParts",
+    facts: Facts,
+    given: Config,
+    folder: RunFolder,
+    learner: Learner,
+    evaluator: Evaluator,
+    *,
+    timed: bool,
+) -> PreparedRun:
+    """Plan batches, evaluations and the end of a run, and announce what was chosen.
+
+    Args:
+        parts: of the network.
+        facts: that defaults depend on.
+        given: the settings before these were filled in.
+        folder: of the run.
+        learner: the model with its optimiser.
+        evaluator: of the whole dev set.
+        timed: whether evaluations are measured, and limited to a share of the minutes.
+    """
+    values, task, data, say = parts.values, parts.task, parts.data, parts.say
+    fabric = parts.processes.fabric
     # a batch of pairs is small on a CPU already
     large = given.batch_tokens is None and not facts.scales_batches and not facts.on_gpu
-    if values.minutes is not None and values.batch_tokens and large and processes.count == 1:
+    if values.minutes is not None and values.batch_tokens and large and fabric.world_size == 1:
         cost = seconds_per_token(learner.objective, data.train, fabric)
         tokens = timed_batch_tokens(values.batch_tokens, values.minutes, cost)
         values = values.model_copy(update={"batch_tokens": tokens})
@@ -185,8 +215,7 @@ def prepare(
     interval = evaluation_interval(values, per_epoch, dev_share)
     if values.minutes is None:  # else evaluations follow the clock as well
         values = values.model_copy(update={"eval_every": interval})
-    evaluator = _evaluator(values, module, task, data.dev, fabric)
-    if values.minutes is not None and not dry:
+    if values.minutes is not None and timed:
         evaluator = _within_minutes(evaluator, learner, values.minutes, given.eval_pairs, say)
         values = values.model_copy(update={"eval_pairs": evaluator.decoded})
     budget = Budget(
@@ -196,7 +225,7 @@ def prepare(
         patience=values.patience,
         batches_in_epoch=batches.in_epoch,
     )
-    best = BestWeights(folder, module, kept=values.average)
+    best = BestWeights(folder, evaluator.module, kept=values.average)
     schedule = "cosine" if values.schedule == "auto" else values.schedule
     run = PreparedRun(
         config=values,
@@ -215,15 +244,13 @@ def prepare(
         best=best,
         checkpoints=Checkpoints(folder, learner, best),
         summary=_summary(values, learner.module, facts.examples, evaluator),
-        baseline=baseline,
         every=data.every,
         before=None if data.before is None else replace(evaluator, dev=data.before),
     )
     examples = task.input.facts.examples
     defaults = describe_defaults(given, values, facts, interval, per_epoch, examples)
-    _announce(run, precision, defaults, say)
-    score = _baseline_score(evaluator, baseline if values.baseline else None, fitted_in, say)
-    return replace(run, baseline_score=score, setup_seconds=time.monotonic() - began)
+    _announce(run, parts.precision, defaults, say)
+    return run
 
 
 def _named_network(values: Config, module: AnyModel) -> dict[str, str]:
