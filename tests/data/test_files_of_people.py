@@ -139,6 +139,7 @@ COMMENTS = [
 ]
 COMMENT_NAMES = ("Nr", "Kommentar", "Datum", "Quelle", "Sterne")
 COMMENTED = [(row[1], str(row[4])) for row in COMMENTS]
+LONG = [(f"word {i}", f"Wort {i}") for i in range(7)]
 TAGGED = [(f"post number {i}", ("a", "b", "a;b", "b;c")[i % 4]) for i in range(12)]
 RECORDS = [{"text": text, "label": label} for text, label in ROWS]
 WORD = "x" * 300
@@ -164,7 +165,7 @@ FILES = {
     "tsv with nul": ("x.tsv", b"a\tb\nc\0\td\n", "line 2: there is a NUL byte"),
     "tsv with a long word": ("x.tsv", lines([(WORD, "x")]), [(WORD, "x")]),
     "tsv, label first": ("x.tsv", lines([row[::-1] for row in MANY]), MANY,
-                         "the source is column 2 and the target is column 1"),
+                         "the source is column 1 (from 0) and the target is column 0 (from 0)"),
     "tsv, label first, other names": ("x.tsv", lines([r[::-1] for r in MANY], "Urteil", "Satz"),
                                       MANY, "the source is Satz and the target is Urteil"),
     "tsv, header alone": ("x.tsv", b"text\tlabel\n", "there are no pairs in it"),
@@ -212,7 +213,19 @@ FILES = {
         "x.csv", delimited(COMMENTS, COMMENT_NAMES, delimiter=";"), COMMENTED,
         "the source is Kommentar and the target is Sterne"),
     "csv of the same without names": (
-        "x.csv", delimited(COMMENTS), COMMENTED, "the source is column 2 and the target is column"),
+        "x.csv", delimited(COMMENTS), COMMENTED, "is column 1 (from 0) and the target is column 4"),
+    "csv of unknown names with a rare label": (
+        "x.csv", delimited([*MANY, ("once", "rare")], ("Satz", "Urteil")),
+        [*MANY, ("once", "rare")], "the source is Satz and the target is Urteil"),
+    "csv of ids and two texts": (
+        "x.csv", delimited([(f"seq{i}", *r) for i, r in enumerate(LONG)], ("id", "dna", "protein")),
+        LONG, "the source is dna and the target is protein"),
+    "csv of two languages among others": (
+        "x.csv", delimited([(i, *r, True) for i, r in enumerate(LONG)], ("id", "th", "en", "ok")),
+        LONG, "the source is th, the target is en"),
+    "csv of references": (
+        "x.csv", delimited([(*r, "z") for r in LONG], ("source", "ref1", "ref2")),
+        "its columns are source, ref1, ref2, and which are source and target is not clear"),
     "csv with uuids": (
         "x.csv", delimited([(f"{i:08x}-0000-4000-8000-{i:012x}", *r) for i, r in enumerate(ROWS)],
                            ("row_key", "Satz", "Urteil")), ROWS, "left out: 'row_key'"),

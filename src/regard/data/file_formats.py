@@ -46,12 +46,17 @@ LANGUAGES: Final = """
 LONGEST_NAME: Final = 40
 #: names of columns that number or name the rows
 ID_NAMES: Final = ("", "id", "idx", "index", "no", "nr", "row", "uuid", "guid", "key", "unnamed: 0")
+#: how other names of such columns end
+ID_ENDINGS: Final = ("_id", "-id", " id")
 UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-f]{24,64}")
 DATE: Final = re.compile(
     r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})([ T].{4,})?", re.ASCII
 )
 #: labels at most, where the first of two columns is the target
 FEW_LABELS: Final = 10
+#: the share of rows at most whose target comes nowhere else, where the first row has names if its
+#: own does not: by Good and Turing, the chance that an example of the same data would
+ONLY_ONCE: Final = 0.1
 #: characters of a label at most, and rows of each on average at least
 LONGEST_LABEL: Final = 60
 ROWS_OF_LABEL: Final = 3
@@ -177,7 +182,7 @@ def _cells_layout(table: Table, wanted: ReadOptions) -> TableLayout:
     if choice is None:
         exact = Format(kind, features=2 if tagged else None, exact=True)
         return TableLayout(Format(kind, references=True) if wanted.references else exact)
-    shown = [message("data.column", number=place + 1) for place in choice]
+    shown = [message("data.column", number=place) for place in choice]
     others = [str(place) for place in range(len(first)) if place not in choice]
     note = _chosen_note(name, shown, others, advice)
     return TableLayout(Format(kind, choice, width=len(first)), note, choice)
@@ -438,18 +443,22 @@ def choose_columns(names: Sequence[str]) -> tuple[str, str] | None:
     for src, tgt in KEYS:
         if src in lower and tgt in lower:
             return lower[src], lower[tgt]
-    sources, targets = (
+    sources, targets, languages = (
         [lower[n] for n in lower if n in known]
-        for known in (SOURCE_NAMES.split(), TARGET_NAMES.split())
+        for known in (SOURCE_NAMES.split(), TARGET_NAMES.split(), LANGUAGES.split())
     )
-    return (sources[0], targets[0]) if len(sources) == len(targets) == 1 else None
+    if len(sources) == len(targets) == 1:
+        return sources[0], targets[0]
+    languages = [name for name in names if name in languages and name.lower() not in ID_NAMES]
+    return (languages[0], languages[1]) if len(languages) == 2 < len(names) else None
 
 
 def has_header(rows: Sequence[Cells], *, sources: bool = False) -> bool:
     """Return whether the first row names the columns.
 
-    That it does is likely, too, if its target comes nowhere else, and those of other rows again: to
-    read an example as names loses one, and to read names as an example adds a wrong label.
+    That it does is likely, too, if its target comes nowhere else, and those of most other rows
+    again: to read an example as names loses one, and to read names as an example adds a wrong
+    label. Of more than two columns, one known name is enough.
     """
     first = [cell.strip().lower() for cell in rows[0]] if rows else []
     others = [row for row in rows[1:] if len(row) == len(first)]
@@ -458,7 +467,8 @@ def has_header(rows: Sequence[Cells], *, sources: bool = False) -> bool:
     )
     if len({*first}) < len(first) or again:
         return False
-    if sources and {*first} & {*SOURCE_NAMES.split()}:
+    known = {*SOURCE_NAMES.split(), *(("id",) if len(first) > 2 else ())}
+    if (sources or len(first) > 2) and {*first} & known:
         return True
     if len(first) < 2:
         return False
@@ -473,8 +483,9 @@ def has_header(rows: Sequence[Cells], *, sources: bool = False) -> bool:
             return True
     first_is_target = named and len(first) == 2 and _labels_first(others)
     places = range(len(first)) if named and len(first) > 2 else [0 if first_is_target else -1]
-    comes_again = (min(Counter(row[i] for row in others).values(), default=0) > 1 for i in places)
-    return len(others) >= ENOUGH_ROWS and any(comes_again)
+    counts = ([*Counter(row[i] for row in others).values()] for i in places)
+    comes_again = any(often.count(1) <= ONLY_ONCE * len(others) for often in counts)
+    return len(others) >= ENOUGH_ROWS and comes_again
 
 
 def choose_by_content(names: Cells | None, rows: Sequence[Cells]) -> tuple[int, int] | None:
@@ -530,7 +541,7 @@ def _content(name: str, cells: Cells) -> str:
     is_target = name in TARGET_NAMES.split()
     if not distinct or (distinct == 1 and len(cells) >= ENOUGH_ROWS and not is_target):
         return "nothing"
-    named = name in ID_NAMES or all(map(UUID.fullmatch, cells))
+    named = name in ID_NAMES or name.endswith(ID_ENDINGS) or all(map(UUID.fullmatch, cells))
     if distinct == len(cells) and not is_target and (named or all(map(str.isdecimal, cells))):
         return "ids"
     if all(map(DATE.fullmatch, cells)):
