@@ -176,7 +176,7 @@ def test_what_goes_wrong_in_the_program_is_one_sentence(bahdanau, tmp_path):
         return line
 
     assert said(bahdanau.folder, "--beam", "0") == (
-        "decode.py: beam must be at least 1, but it is 0: 1 is greedy search."
+        "decode.py: beam must be at least 1, but it is 0: choose a larger number."
     )
     assert said(bahdanau.folder, "--beam", "2", "--nbest", "3") == (
         "decode.py: nbest must be at most beam = 2, but it is 3: widen the beam."

@@ -322,7 +322,7 @@ def _fitted_baseline(
 
 @dataclass(frozen=True)
 class NetworkParts:
-    """What a network is made from, with its weights, its objective and its optimiser."""
+    """The settings and data of a network: builds it, its objective and its optimiser."""
 
     values: Config
     task: Task
