@@ -29,12 +29,11 @@ def test_its_family_is_measured_beside_the_others(monkeypatch):
 
     monkeypatch.setattr(cost, "count_sizes", lambda **a: count(**few(**a)))
     monkeypatch.setattr(cost, "time_sizes", lambda **a: time(**(few(**a) | {"patience": 0.0})))
-    monkeypatch.setattr(cost, "KERNELS", ())
     monkeypatch.setattr(path, "LENGTHS", (4, 5, 6, 7, 8))
     monkeypatch.setattr(path, "KERNEL_SWEEP_LENGTH", 33)
     monkeypatch.setattr(path, "KERNELS", (3, 5, 9, 17, 33))
     monkeypatch.setattr(path, "RADII", ())
-    brief = {"size": 2, "steps": 2, "batch": 4, "distances": [0, 1]}
+    brief = {"size": 2, "width": 32, "rates": [0.01], "distances": [0, 1], "steps": 2, "batch": 4}
     monkeypatch.setattr(recall, "QUICK", brief)
     monkeypatch.setattr(example, "BESIDE", (example.layers.RNN, example.layers.SELF_ATTENTION))
     table = example.measured(ExperimentContext(torch.device("cpu"), seeds=(0,)), None)

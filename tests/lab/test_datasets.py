@@ -20,13 +20,6 @@ def test_a_wanted_word_is_kept_however_rare_unless_the_text_lacks_it() -> None:
     assert vocabulary(TEXT, 6, ["d", "nowhere", "d"]) == {"d": 4, "b": 5}
 
 
-def test_a_set_is_found_only_where_the_folder_has_it(tmp_path: Path) -> None:
-    (tmp_path / "ptb").mkdir()
-    assert datasets.folder_with(tmp_path, "ptb") == str(tmp_path)
-    assert datasets.folder_with(tmp_path, "mnist") is None
-    assert datasets.folder_with(None, "ptb") is None
-
-
 def test_shakespeare_is_bundled_without_the_names_of_who_speaks() -> None:
     text = datasets.sentences(None)
     assert text.name == "Tiny Shakespeare"
@@ -41,17 +34,6 @@ def test_penn_treebank_is_read_sentence_by_sentence(tmp_path: Path) -> None:
     for part in ("train", "test"):
         (folder / f"ptb.{part}.txt.gz").write_bytes(gzip.compress(b" one two three \n too short\n"))
     assert datasets.sentences(str(tmp_path)).train == [["one", "two", "three"]]
-
-
-def test_pronunciations_are_letters_and_phonemes() -> None:
-    pairs = datasets.pronunciations()
-    assert ("A B E L N", "AE B EH L N") in pairs.test
-    assert not set(pairs.train) & set(pairs.test)
-
-
-def test_made_up_words_have_one_translation_each() -> None:
-    pairs = datasets.made_up_words(3).train
-    assert pairs == [("s0", "t0"), ("s1", "t1"), ("s2", "t2")]
 
 
 @pytest.mark.parametrize("name", ["digits", "tinyshakespeare", "cmudict"])

@@ -5,12 +5,13 @@ import re
 
 import pytest
 
-from regard.lab.context import (
+from regard.lab.estimates import (
     crossing,
     difference,
+    grouped_table,
     interval,
+    listed,
     power_law,
-    slope,
     student_t,
 )
 
@@ -37,13 +38,6 @@ def test_interval_of_three_values_by_hand():
 def test_one_value_is_its_own_interval():
     found = interval([0.7])
     assert found.mean == found.low == found.high == 0.7
-
-
-def test_slope_by_hand():
-    # y = 2x + 1 with residuals (1, -2, 1) / 6 around it: error sqrt(1/6 / 1 / 2)
-    found = slope([0, 1, 2], [1 + 1 / 6, 3 - 2 / 6, 5 + 1 / 6])
-    assert found.mean == pytest.approx(2)
-    assert found.high - found.mean == pytest.approx(12.7062 * math.sqrt(1 / 12), rel=1e-4)
 
 
 @pytest.mark.parametrize("exponent", [-0.5, 0.0, 1.0, 2.0])
@@ -96,3 +90,16 @@ def test_curves_that_do_not_cross():
 def test_a_difference_is_taken_seed_by_seed() -> None:
     found = difference([5.0, 9.0], [4.0, 8.0])
     assert (found.mean, found.low, found.high) == (1, 1, 1)
+
+
+def test_a_table_has_a_line_for_each_group_of_rows():
+    rows = [{"a": 2, "n": 1}, {"a": 1, "n": 2}, {"a": 2, "n": 3}]
+    made = grouped_table(
+        "", rows, ("a",), {"a": lambda g: str(g[0]["a"]), "n": lambda g: str(len(g))}
+    )
+    assert (made.columns, made.rows) == (["a", "n"], [["2", "2"], ["1", "1"]])
+
+
+@pytest.mark.parametrize(("names", "said"), [([], "none"), (["a"], "a"), ([*"abc"], "a, b and c")])
+def test_names_are_listed_as_a_sentence_has_them(names, said):
+    assert listed(names) == said

@@ -1,10 +1,19 @@
+import time
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard import ops
 from regard.lab import layers
-from regard.lab.experiments.cost import longest_chain, multiply_adds, peak_bytes
+from regard.lab.experiments.cost import (
+    MAX_RUNS,
+    MIN_RUNS,
+    longest_chain,
+    multiply_adds,
+    peak_bytes,
+    repeat,
+)
 
 CPU = torch.device("cpu")
 N, D = 11, 8
@@ -62,3 +71,10 @@ def test_attention_by_the_definition_holds_maps_and_the_fused_path_does_not():
     with ops.use_backend("reference"):
         assert peak_bytes(lambda: layer(x), CPU) > one_map
     assert peak_bytes(lambda: layer(x), CPU) < one_map / 10
+
+
+def test_runs_are_repeated_until_patience_ends():
+    assert len(repeat(lambda: None, CPU, patience=1.0)) == MAX_RUNS
+    slow = repeat(lambda: time.sleep(0.002), CPU, patience=0.001)
+    assert len(slow) == MIN_RUNS
+    assert min(slow) >= 0.002

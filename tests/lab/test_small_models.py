@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError
 from regard.lab import small_models
-from regard.lab.small_models import IGNORED, Copy, DrawBatch, TaskBatch
+from regard.lab.small_models import IGNORED, Offsets, TaskBatch
 
 CPU = torch.device("cpu")
 
@@ -15,24 +15,41 @@ def model() -> small_models.TokenModel:
     return small_models.TokenModel(20, 8, 13, nn.Identity())
 
 
-def same_token(count: int = 17) -> DrawBatch:
-    """Asks for the token itself, in every other place."""
+class Drawn:
+    """A task that notes what it draws, and asks for the token itself in every other place."""
 
-    def draw(chance: torch.Generator) -> TaskBatch:
-        tokens = torch.randint(8, (count, 6), generator=chance)
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def draw(self, count: int, size: int, generator: torch.Generator) -> TaskBatch:
+        tokens = torch.randint(8, (count, size), generator=generator)
+        self.seen.append(hash(tuple(tokens.flatten().tolist())))
         targets = tokens.clone()
         targets[:, ::2] = IGNORED
         return TaskBatch((tokens,), targets)
 
-    return draw
+
+def test_a_model_learns_what_it_is_shown_and_is_judged_on_other_examples():
+    learner, task = small_models.seeded(1, model), Drawn()
+    before = small_models.accuracy(learner, task, 6, seed=3, device=CPU)
+    settings = {"steps": 60, "batch": 17, "rate": 0.05, "seed": 3, "device": CPU}
+    small_models.train_on_sizes(learner, task, [6], **settings)
+    assert before < 0.5
+    assert small_models.accuracy(learner, task, 6, seed=3, device=CPU) == 1.0
+    assert len(set(task.seen)) == 61
 
 
-def test_a_model_learns_what_it_is_shown():
-    learner = small_models.seeded(1, model)
-    losses = small_models.train(learner, same_token(), steps=60, lr=0.05, seed=3, device=CPU)
-    assert len(losses) == 60
-    assert losses[-1] < 0.1 < losses[0]
-    assert small_models.accuracy(learner, same_token(), seed=3, device=CPU) == 1.0
+def test_sizes_are_drawn_anew_for_each_batch():
+    shapes = []
+
+    class Noted:
+        def draw(self, count, size, generator):
+            shapes.append((count, size))
+            return Offsets((1,)).draw(count, size, generator)
+
+    settings = {"steps": 30, "batch": 3, "rate": 0.01, "seed": 0, "device": CPU}
+    small_models.train_on_sizes(small_models.seeded(1, model), Noted(), range(5, 8), **settings)
+    assert {*shapes} == {(3, 5), (3, 6), (3, 7)}
 
 
 def test_only_positions_that_are_asked_count():
@@ -49,24 +66,12 @@ class Always(nn.Module):
 
 
 def test_accuracy_counts_asked_positions_alone():
-    def draw(chance: torch.Generator) -> TaskBatch:
-        targets = torch.tensor([[3, 1, IGNORED], [3, 3, IGNORED]])
-        return TaskBatch((torch.zeros(2, 3, dtype=torch.int64),), targets)
+    class Given:
+        def draw(self, count, size, generator):
+            targets = torch.tensor([[3, 1, IGNORED], [3, 3, IGNORED]])
+            return TaskBatch((torch.zeros(2, 3, dtype=torch.int64),), targets)
 
-    assert small_models.accuracy(Always(), draw, seed=0, device=CPU) == 0.75
-
-
-def test_evaluation_draws_other_examples_than_training():
-    drawn = []
-
-    def draw(chance: torch.Generator) -> TaskBatch:
-        drawn.append(torch.rand(1, generator=chance).item())
-        return Copy().draw(1, 1, chance)
-
-    learner = small_models.seeded(1, model)
-    small_models.train(learner, draw, steps=2, lr=0.01, seed=0, device=CPU)
-    small_models.accuracy(learner, draw, seed=0, device=CPU)
-    assert len(set(drawn)) == 3
+    assert small_models.accuracy(Always(), Given(), 3, seed=0, device=CPU) == 0.75
 
 
 def test_widths_are_matched_by_parameters():

@@ -2,8 +2,9 @@ import pytest
 import torch
 from torch import Generator
 
-from regard.errors import ArgumentError
-from regard.lab.small_models import FIRST_WORD, IGNORED, ORDERS, Copy, Offsets, Recall, Rewriting
+from regard.lab.experiments.word_by_word import ORDERS, WORDS, draw_pairs
+from regard.lab.small_models import IGNORED, Copy, Offsets
+from regard.lab.translation import batch_of
 from regard.symbols import BOS, EOS
 
 
@@ -11,31 +12,15 @@ def chance(seed: int = 5) -> Generator:
     return Generator().manual_seed(seed)
 
 
-def test_recall_asks_for_the_value_that_came_with_the_key():
-    task = Recall(pairs=3, keys=5, values=7, noise=2)
-    batch = task.draw(11, 13, chance())
-    (tokens,) = batch.inputs
-    assert tokens.shape == (11, 3 + 13 + 1)
-    for row, targets in zip(tokens.tolist(), batch.targets.tolist(), strict=True):
-        shown = {token // 7: token % 7 for token in row[:3]}
-        assert len(shown) == 3
-        assert targets[-1] == shown[row[-1] - 5 * 7]
-        assert set(targets[:-1]) == {IGNORED}
-        assert all(40 <= token < task.vocab for token in row[3:-1])
-
-
-def test_recall_refuses_more_pairs_than_keys():
-    with pytest.raises(ArgumentError, match="pairs must be at most keys = 2"):
-        Recall(pairs=3, keys=2)
-
-
 def test_copy_asks_for_the_symbols_in_order():
-    batch = Copy(span=3, symbols=5, noise=2).draw(7, 11, chance())
+    batch = Copy(3).draw(7, 11, chance())
     (tokens,) = batch.inputs
     assert tokens.shape == (7, 3 + 11 + 3)
     assert (batch.targets[:, -3:] == tokens[:, :3]).all()
     assert (batch.targets[:, :-3] == IGNORED).all()
-    assert tokens[:, -3:].tolist() == [[5, 6, 7]] * 7
+    assert tokens[:, -3:].tolist() == [[6, 7, 8]] * 7
+    assert int(tokens[:, 3:-3].min()) == 9
+    assert int(tokens.max()) == Copy(3).vocab - 1
 
 
 def test_offsets_stand_side_by_side_and_are_not_asked_before_the_start():
@@ -50,24 +35,30 @@ def test_offsets_stand_side_by_side_and_are_not_asked_before_the_start():
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("word for word", [1, 2, 3, 4, 0]),
-        ("running sum", [0, 1, 3, 0, 2]),
-        ("neighbours swapped", [2, 1, 4, 3, 0]),
-        ("last word second", [1, 0, 2, 3, 4]),
+        ("word for word", [2, 4, 6, 0, 1]),
+        ("running sum", [1, 4, 0, 4, 7]),
+        ("neighbours swapped", [4, 2, 0, 6, 1]),
+        ("last word second", [2, 1, 4, 6, 0]),
     ],
 )
 def test_orders_by_hand(name: str, expected: list[int]):
-    source = torch.tensor([[0, 1, 2, 3, 4]])
-    assert ORDERS[name](source, 5).tolist() == [expected]
+    assert WORDS == 8
+    assert ORDERS[name](torch.tensor([[1, 3, 5, 7, 0]])).tolist() == [expected]
 
 
-def test_rewriting_gives_a_preset_its_source_and_its_target_from_bos_to_eos():
-    task = Rewriting("word for word", words=3)
-    batch = task.draw(5, 7, chance())
-    source, lengths, target = batch.inputs
-    wanted = FIRST_WORD + (source - FIRST_WORD + 1) % 3
+def test_pairs_become_sources_and_targets_from_bos_to_eos():
+    pairs = draw_pairs("word for word", 7, 5, chance())
+    (source, lengths, target), wanted = batch_of(pairs)
+    assert source.tolist() == [source for source, _ in pairs]
     assert lengths.tolist() == [7] * 5
     assert (target[:, 0] == BOS).all()
-    assert (target[:, 1:] == wanted).all()
-    assert (batch.targets[:, :-1] == wanted).all()
-    assert (batch.targets[:, -1] == EOS).all()
+    assert (target[:, 1:] - 4 == (source - 4 + 1) % WORDS).all()
+    assert (wanted[:, :-1] == target[:, 1:]).all()
+    assert (wanted[:, -1] == EOS).all()
+
+
+def test_padding_is_asked_nothing():
+    (src, lengths, inputs), targets = batch_of([([5, 6, 7, EOS], [4, 4]), ([8, 9, EOS], [4])])
+    assert (src[1].tolist(), int(lengths[1])) == ([8, 9, EOS, 0], 3)
+    assert inputs[1].tolist() == [BOS, 4, 0]
+    assert targets[1].tolist() == [4, EOS, IGNORED]

@@ -4,8 +4,8 @@ import sys
 from types import ModuleType
 
 from regard import lab
-from regard.lab import Claim, Plot, ReportTable
-from regard.lab.plots import draw_lines, new_figure
+from regard.lab import Claim, ReportTable
+from regard.lab.plots import curves
 
 
 def half(*, number, device):
@@ -24,9 +24,8 @@ def judge(data):
 
 
 def draw(data):
-    figure, (axes,) = new_figure()
-    draw_lines(axes, range(len(data["halves"])), {"halves": data["halves"]})
-    return [Plot("halves", 'Halves, "drawn" & <seen>', figure)]
+    x, lines = range(len(data["halves"])), {"halves": data["halves"]}
+    return [curves("halves", 'Halves, "drawn" & <seen>', x, {"": lines})]
 
 
 def tabulate(data):

@@ -1,7 +1,6 @@
 """Datasets of the experiments: public ones from a folder, or those bundled with the package."""
 
 import re
-import struct
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -24,22 +23,14 @@ MULTI30K, PENN, MNIST = "multi30k", "ptb", "mnist"
 TRAINING_SHARE: Final = 0.9
 #: shorter sentences leave nothing to remember, longer ones are rare
 MIN_WORDS, MAX_WORDS = 3, 60
-#: number of digits
-CLASSES: Final = 10
 #: training images among the bundled digits; the others are for testing
 TRAINING_IMAGES: Final = 1200
-#: value of the brightest pixel of the bundled digits
-BRIGHTEST: Final = 16
+#: value of the brightest pixel of the bundled digits, and of MNIST
+BRIGHTEST, MNIST_BRIGHTEST = 16, 255
+#: side and header of the images of MNIST, and header of its labels
+SIDE, IMAGE_HEADER, LABEL_HEADER = 28, 16, 8
 
-
-class PairCorpus(NamedTuple):
-    """Pairs of a source and a target, with the kinds of their tokenizers and their metric."""
-
-    name: str
-    train: Sequence[tuple[str, str]]
-    test: Sequence[tuple[str, str]]
-    kinds: tuple[str, str]
-    metric: str
+Pairs = Sequence[tuple[str, str]]
 
 
 class SentenceCorpus(NamedTuple):
@@ -61,65 +52,55 @@ class DigitImages(NamedTuple):
     patch: int
 
 
-def folder_with(data: Path | None, name: str) -> str | None:
-    """Return the folder of datasets if it has the named one, else None."""
-    return str(data) if data is not None and (data / name).is_dir() else None
-
-
-def read_text(path: Path) -> str:
-    """Return the text of a file, plain or compressed."""
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file, plain or compressed."""
     with open_bytes(path) as file:
-        return read_stream(file, str(path)).decode()
+        return read_stream(file, str(path))
 
 
 @cache
 def bundled(name: str, file: str) -> str:
     """Return the text of a file that comes with the package."""
     with as_file(files("regard") / "bundled" / name / file) as path:
-        return read_text(path)
+        return read_bytes(path).decode()
 
 
 @cache
-def translations(data: str) -> PairCorpus:
-    """Return English captions with their German translations (Multi30k)."""
-    folder = Path(data) / MULTI30K
-    train = _pairs(read_text(folder / "train.en-de-fr-cs.tsv.gz"))
-    test = _pairs(read_text(folder / "test_2016_flickr.en-de-fr-cs.tsv.gz"))
-    return PairCorpus("Multi30k, English to German", train, test, ("bpe", "bpe"), "bleu")
+def translations(data: str) -> tuple[Pairs, Pairs]:
+    """Return English captions with their German translations (Multi30k), training and test."""
 
+    def read(part: str) -> Pairs:
+        lines = read_bytes(Path(data) / MULTI30K / f"{part}.en-de-fr-cs.tsv.gz").decode()
+        rows = (line.split("\t") for line in lines.splitlines())
+        return [(row[0], row[1]) for row in rows]
 
-def made_up_words(words: int) -> PairCorpus:
-    """Return artificial words with one translation each, to be joined into sentences."""
-    pairs = [(f"s{i}", f"t{i}") for i in range(words)]
-    name = f"{words} made-up words, word for word"
-    return PairCorpus(name, pairs, pairs, ("space", "space"), "per")
-
-
-@cache
-def pronunciations() -> PairCorpus:
-    """Return English words, letter by letter, with their first pronunciation (CMUdict)."""
-    train, test = (
-        [(" ".join(word), said) for word, said in _pairs(bundled("cmudict", f"{part}.tsv.gz"))]
-        for part in ("train", "test")
-    )
-    return PairCorpus("CMUdict, letters to phonemes", train, test, ("space", "space"), "per")
+    return read("train"), read("test_2016_flickr")
 
 
 @cache
 def sentences(data: str | None) -> SentenceCorpus:
     """Return the Penn Treebank from a folder, or bundled Shakespeare if `data` is None."""
     if data is not None:
-        folder = Path(data) / PENN
         train, test = (
-            _of_usual_length(
-                line.split() for line in read_text(folder / f"ptb.{part}.txt.gz").splitlines()
-            )
+            read_bytes(Path(data) / PENN / f"ptb.{part}.txt.gz").decode().splitlines()
             for part in ("train", "test")
         )
-        return SentenceCorpus("Penn Treebank", train, test)
+        words = (_of_usual_length(line.split() for line in part) for part in (train, test))
+        return SentenceCorpus("Penn Treebank", *words)
     whole = bundled("tinyshakespeare", "input.txt.gz")
     cut = int(len(whole) * TRAINING_SHARE)
     return SentenceCorpus("Tiny Shakespeare", _speeches(whole[:cut]), _speeches(whole[cut:]))
+
+
+def _speeches(text: str) -> list[list[str]]:
+    """Return the sentences of a play without the names of the speakers."""
+    speeches = re.sub(r"^[^\n]*:\n", "", text, flags=re.MULTILINE).lower()
+    parts = re.split(r"[.?!;]|\n\n", speeches)
+    return _of_usual_length(re.findall(r"[a-z]+(?:'[a-z]+)*", part) for part in parts)
+
+
+def _of_usual_length(sentences: Iterable[list[str]]) -> list[list[str]]:
+    return [s for s in sentences if MIN_WORDS <= len(s) <= MAX_WORDS]
 
 
 def vocabulary(corpus: SentenceCorpus, size: int, wanted: Sequence[str] = ()) -> dict[str, int]:
@@ -149,9 +130,8 @@ def digits(data: str | None) -> DigitImages:
     The bundled digits are shuffled first: neighbours are often by the same hand.
     """
     if data is not None:
-        train, train_labels = _mnist(Path(data) / MNIST, "train")
-        test, test_labels = _mnist(Path(data) / MNIST, "t10k")
-        return DigitImages("MNIST", train, train_labels, test, test_labels, 7)
+        train, test = (_mnist(Path(data) / MNIST, part) for part in ("train", "t10k"))
+        return DigitImages("MNIST", *train, *test, 7)
     rows = np.array([line.split(",") for line in bundled("digits", "digits.csv.gz").split()], int)
     order = np.random.default_rng(0).permutation(len(rows))
     pixels = torch.from_numpy(rows[order, :-1] / BRIGHTEST).float().view(-1, 8, 8)
@@ -160,39 +140,20 @@ def digits(data: str | None) -> DigitImages:
     return DigitImages("8x8 digits", pixels[:cut], labels[:cut], pixels[cut:], labels[cut:], 2)
 
 
+def _mnist(folder: Path, part: str) -> tuple[Tensor, Tensor]:
+    """Return images and labels of a part, in files of bytes after a header."""
+    pixels, labels = (
+        torch.tensor(np.frombuffer(read_bytes(folder / f"{part}-{name}.xz"), np.uint8, -1, header))
+        for name, header in (
+            ("images-idx3-ubyte", IMAGE_HEADER), ("labels-idx1-ubyte", LABEL_HEADER)
+        )
+    )  # fmt: skip
+    return pixels.view(-1, SIDE, SIDE) / MNIST_BRIGHTEST, labels.long()
+
+
 def patches(
     images: Float[Tensor, "count side side"], size: int
 ) -> Float[Tensor, "count patches pixels"]:
     """Cut images into squares of `size` by `size` pixels, row by row; `size` divides the side."""
     cut = images.unfold(1, size, size).unfold(2, size, size)  # (count, rows, columns, size, size)
     return cut.flatten(3).flatten(1, 2)
-
-
-def _pairs(text: str) -> list[tuple[str, str]]:
-    return [(row[0], row[1]) for row in (line.split("\t") for line in text.splitlines())]
-
-
-def _speeches(text: str) -> list[list[str]]:
-    """Return the sentences of a play without the names of the speakers."""
-    speeches = re.sub(r"^[^\n]*:\n", "", text, flags=re.MULTILINE).lower()
-    parts = re.split(r"[.?!;]|\n\n", speeches)
-    return _of_usual_length(re.findall(r"[a-z]+(?:'[a-z]+)*", part) for part in parts)
-
-
-def _of_usual_length(sentences: Iterable[list[str]]) -> list[list[str]]:
-    return [s for s in sentences if MIN_WORDS <= len(s) <= MAX_WORDS]
-
-
-def _mnist(folder: Path, part: str) -> tuple[Tensor, Tensor]:
-    images = _read_idx(folder / f"{part}-images-idx3-ubyte.xz")
-    return images / 255, _read_idx(folder / f"{part}-labels-idx1-ubyte.xz").long()
-
-
-def _read_idx(path: Path) -> Tensor:
-    """Read an array of bytes in MNIST's format: magic number, sizes, values."""
-    with open_bytes(path) as file:
-        content = file.read()
-    axes = content[3]
-    shape = struct.unpack_from(f">{axes}I", content, 4)
-    values = np.frombuffer(content, np.uint8, offset=4 + 4 * axes)
-    return torch.from_numpy(values.reshape(shape).copy())

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 Data = dict[str, Any]
 """Result of a measurement: JSON-serialisable, so that it can be saved and drawn again."""
 
+Rows = list[Data]
+"""Results of the points of a grid, each with its place in it."""
+
 Verdict = Literal["holds", "holds with limits", "does not hold"]
 
 
@@ -85,8 +88,3 @@ def describe(name: str, module: Any) -> Experiment:
     question, method = (" ".join(text.split()) for text in texts)
     functions = (module.measure, module.judge, module.draw, module.tabulate)
     return Experiment(name, question, method, *functions)
-
-
-def column(rows: Sequence[Data], what: str, **where: Any) -> list[Any]:
-    """Return one value of each row that has the given other values."""
-    return [row[what] for row in rows if where.items() <= row.items()]

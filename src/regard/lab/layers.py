@@ -69,100 +69,86 @@ def build(family: Family, width: int, **options: Any) -> nn.Module:
 
 
 @final
-class ConvolutionLayer(nn.Module):
-    """Centred gated convolutions with residual connections; `kernel_size` is odd."""
+class SequenceLayer(nn.Module):
+    """A layer of regard as a module from and to (batch, length, width).
 
-    def __init__(self, width: int, *, kernel_size: int = 3, num_layers: int = 1) -> None:
+    Args:
+        layer: what has the parameters.
+        apply: calls it on the inputs, and takes the output out of what it returns.
+    """
+
+    def __init__(self, layer: nn.Module, apply: Callable[[Any, Tensor], Tensor]) -> None:
         super().__init__()
-        self.encoder = ConvEncoder(width, num_layers, kernel_size=kernel_size, dropout=0.0)
+        self.layer = layer
+        self.apply_to = apply
 
     def forward(self, x: Float[Tensor, "batch length width"]) -> Tensor:
-        """Apply the convolutions in turn."""
-        result: Tensor = self.encoder(x)
-        return result
+        """Apply the layer."""
+        return self.apply_to(self.layer, x)
 
 
-@final
-class CausalConvolution(nn.Module):
-    """Three gated convolutions of kernel size 5: a position sees itself and twelve before it."""
+def convolution(width: int, *, kernel_size: int = 3, num_layers: int = 1) -> SequenceLayer:
+    """Build centred gated convolutions with residual connections; `kernel_size` is odd."""
+    encoder = ConvEncoder(width, num_layers, kernel_size=kernel_size, dropout=0.0)
+    return SequenceLayer(encoder, lambda encoder, x: encoder(x))
 
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(GatedConvolution(width, 5) for _ in range(3))
 
-    def forward(self, x: Float[Tensor, "batch length width"]) -> Tensor:
-        """Apply the convolutions in turn."""
-        for layer in self.layers:
+def causal_convolution(width: int) -> SequenceLayer:
+    """Build three gated convolutions of five: a position sees itself and twelve before it."""
+
+    def apply(layers: nn.ModuleList, x: Tensor) -> Tensor:
+        for layer in layers:
             x = (x + layer(F.pad(x, (0, 0, 4, 0)))) * HALF
         return x
 
-
-@final
-class RecurrentLayer(nn.Module):
-    """A plain RNN, a GRU or an LSTM."""
-
-    def __init__(self, width: int, *, cell: Cell = "rnn") -> None:
-        super().__init__()
-        self.stack = RNNStack(width, width, cell=cell)
-
-    def forward(self, x: Float[Tensor, "batch length width"]) -> Tensor:
-        """Run all steps."""
-        result: Tensor = self.stack(x).output
-        return result
+    return SequenceLayer(nn.ModuleList(GatedConvolution(width, 5) for _ in range(3)), apply)
 
 
-@final
-class SelfAttentiveLayer(nn.Module):
-    """An RNN whose steps attend to all earlier steps, the LSTMN for the cell `lstm`.
+def recurrent(width: int, *, cell: Cell = "rnn") -> SequenceLayer:
+    """Build a plain RNN, a GRU or an LSTM."""
+    return SequenceLayer(RNNStack(width, width, cell=cell), lambda stack, x: stack(x).output)
+
+
+def self_attentive(width: int, *, cell: Cell = "rnn", projected: bool = False) -> SequenceLayer:
+    """Build an RNN whose steps attend to all earlier steps, the LSTMN for the cell `lstm`.
 
     It returns its hidden states; or `[h_t; c_t]` projected to the width, as in its preset.
     """
+    layer = SelfAttentiveRNN(width, width, cell=cell)
+    if not projected:
+        return SequenceLayer(layer, lambda layer, x: layer(x).hidden)
+    pair = nn.ModuleList([layer, nn.Linear(2 * width, width)])
 
-    def __init__(self, width: int, *, cell: Cell = "rnn", projected: bool = False) -> None:
-        super().__init__()
-        self.layer = SelfAttentiveRNN(width, width, cell=cell)
-        self.merge = nn.Linear(2 * width, width) if projected else None
+    def apply(pair: nn.ModuleList, x: Tensor) -> Tensor:
+        out = pair[0](x)
+        merged: Tensor = pair[1](torch.cat([out.hidden, out.context], dim=-1))
+        return merged
 
-    def forward(self, x: Float[Tensor, "batch length width"]) -> Tensor:
-        """Run all steps."""
-        out = self.layer(x)
-        output: Tensor = out.hidden
-        if self.merge is not None:
-            output = self.merge(torch.cat([out.hidden, out.context], dim=-1))
-        return output
+    return SequenceLayer(pair, apply)
 
 
-@final
-class SelfAttentionLayer(nn.Module):
-    """Multi-head self-attention with projections of query, key, value and output."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.attention = MultiHeadAttention(width, max(1, width // HEAD_DIM))
-
-    def forward(self, x: Float[Tensor, "batch length width"]) -> Tensor:
-        """Let every position attend to all."""
-        context: Tensor = self.attention(x, x, x, need_weights=False).context
-        return context
+def self_attention(width: int) -> SequenceLayer:
+    """Build multi-head self-attention with projections of query, key, value and output."""
+    attention = MultiHeadAttention(width, max(1, width // HEAD_DIM))
+    return SequenceLayer(attention, lambda attend, x: attend(x, x, x, need_weights=False).context)
 
 
-@final
-class BareSelfAttention(nn.Module):
-    """Self-attention without projections: `softmax(x x^T / sqrt(width)) x`."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.attention = SimpleSelfAttention(width**-0.5)
-
-    def forward(self, x: Float[Tensor, "batch length width"]) -> Tensor:
-        """Let every position attend to all."""
-        context: Tensor = self.attention(x, need_weights=False).context
-        return context
+def bare_self_attention(width: int) -> SequenceLayer:
+    """Build self-attention without projections: `softmax(x x^T / sqrt(width)) x`."""
+    attention = SimpleSelfAttention(width**-0.5)
+    return SequenceLayer(attention, lambda attend, x: attend(x, need_weights=False).context)
 
 
-@final
-class PositionedTransformer(nn.Module):
-    """A Transformer encoder with one of the position encodings of `ENCODINGS`.
+def transformer(
+    width: int,
+    *,
+    heads: int = HEADS,
+    layers: int = 1,
+    encoding: str = "sinusoidal",
+    causal: bool = True,
+    longest: int = 0,
+) -> SequenceLayer:
+    """Build a Transformer encoder with one of the position encodings of `ENCODINGS`.
 
     Args:
         width: width of the vectors.
@@ -172,37 +158,22 @@ class PositionedTransformer(nn.Module):
         causal: whether a position may attend to earlier ones and itself alone.
         longest: number of positions in a learned table.
     """
+    check_choice("encoding", encoding, ENCODINGS)
+    positions: nn.Module = nn.Identity()
+    if encoding in ("sinusoidal", "learned"):
+        learned = encoding == "learned"
+        positions = LearnedPositions(longest, width) if learned else SinusoidalPositions(width)
+    options = LayerOptions(dropout=0.0, **ENCODINGS[encoding](width // heads, heads))
+    encoder = TransformerEncoder(width, heads, 2 * width, layers, options)
 
-    def __init__(
-        self,
-        width: int,
-        *,
-        heads: int = HEADS,
-        layers: int = 1,
-        encoding: str = "sinusoidal",
-        causal: bool = True,
-        longest: int = 0,
-    ) -> None:
-        super().__init__()
-        check_choice("encoding", encoding, ENCODINGS)
-        added = ADDED_ENCODINGS.get(encoding)
-        self.positions = nn.Identity() if added is None else added(width, longest)
-        options = LayerOptions(dropout=0.0, **ENCODINGS[encoding](width // heads, heads))
-        self.encoder = TransformerEncoder(width, heads, 2 * width, layers, options)
-        self.causal = causal
-
-    def forward(self, x: Float[Tensor, "batch length width"]) -> Tensor:
-        """Encode all positions at once."""
-        mask = masks.causal(x.shape[1], device=x.device) if self.causal else None
-        output: Tensor = self.encoder(self.positions(x), mask).output
+    def apply(parts: nn.ModuleList, x: Tensor) -> Tensor:
+        mask = masks.causal(x.shape[1], device=x.device) if causal else None
+        output: Tensor = parts[1](parts[0](x), mask).output
         return output
 
+    return SequenceLayer(nn.ModuleList([positions, encoder]), apply)
 
-#: encodings that are added to the vectors before the first layer
-ADDED_ENCODINGS: Final[dict[str, Callable[[int, int], nn.Module]]] = {
-    "sinusoidal": lambda width, longest: SinusoidalPositions(width),
-    "learned": lambda width, longest: LearnedPositions(longest, width),
-}
+
 #: options of every layer's attention by encoding, from the width and number of its heads
 ENCODINGS: Final[dict[str, Callable[[int, int], dict[str, Any]]]] = {
     "none": lambda head_dim, heads: {},
@@ -215,14 +186,14 @@ ENCODINGS: Final[dict[str, Callable[[int, int], dict[str, Any]]]] = {
     "ALiBi": lambda head_dim, heads: {"position_bias": lambda: ALiBi(heads)},
 }
 
-CONVOLUTION: Final = Family("convolution", ConvolutionLayer)
-RNN: Final = Family("RNN", RecurrentLayer)
-GRU: Final = Family("GRU", RecurrentLayer, {"cell": "gru"})
-LSTM: Final = Family("LSTM", RecurrentLayer, {"cell": "lstm"})
-SELF_ATTENTIVE: Final = Family("self-attentive RNN", SelfAttentiveLayer)
-SELF_ATTENTIVE_LSTM: Final = Family("self-attentive LSTM", SelfAttentiveLayer, {"cell": "lstm"})
-SELF_ATTENTION: Final = Family("self-attention", SelfAttentionLayer)
-BARE: Final = Family("self-attention, no matrices", BareSelfAttention)
+CONVOLUTION: Final = Family("convolution", convolution)
+RNN: Final = Family("RNN", recurrent)
+GRU: Final = Family("GRU", recurrent, {"cell": "gru"})
+LSTM: Final = Family("LSTM", recurrent, {"cell": "lstm"})
+SELF_ATTENTIVE: Final = Family("self-attentive RNN", self_attentive)
+SELF_ATTENTIVE_LSTM: Final = Family("self-attentive LSTM", self_attentive, {"cell": "lstm"})
+SELF_ATTENTION: Final = Family("self-attention", self_attention)
+BARE: Final = Family("self-attention, no matrices", bare_self_attention)
 
 #: the families that the documents compare
 FAMILIES: Final = (CONVOLUTION, RNN, SELF_ATTENTIVE, SELF_ATTENTION, BARE)

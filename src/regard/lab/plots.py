@@ -12,17 +12,17 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from regard.lab.context import MeanInterval
+from regard.lab.estimates import MeanInterval
+from regard.lab.experiment import Plot
 from regard.seeing.draw.shapes import DIM, GROUND, LINE, MARK, STOPS, TEXT
 
 #: distinguishable with any kind of colour vision; the first two are those of attention maps
 COLOURS: Final = (STOPS[5], MARK, "#009e73", "#56b4e9", "#a6559d", "#d19a00", "#6b7280")
 #: lines differ by marker as well as by colour
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
-#: line of what guessing would reach
-CHANCE: Final[dict[str, Any]] = {"color": "#6b7280", "linestyle": ":"}
-#: bounds of a share
+#: bounds of a share; Student's intervals may leave those of a quantity
 SHARE: Final = (0.0, 1.0)
+ANY: Final = (-math.inf, math.inf)
 #: width of every figure in inches, and its height by number of columns
 WIDTH: Final = 8.0
 HEIGHTS: Final = {1: 4.2, 2: 3.5, 3: 3.0}
@@ -45,6 +45,9 @@ STYLE: Final[dict[Any, Any]] = {
     "ytick.color": DIM,
 }
 
+Lines = Mapping[str, Sequence[MeanInterval | float | None]]
+"""Means with intervals, or plain numbers, by label; None leaves a gap."""
+
 
 def new_figure(columns: int = 1, rows: int = 1) -> tuple[Figure, list[Axes]]:
     """Return a figure and its axes, row by row."""
@@ -55,70 +58,79 @@ def new_figure(columns: int = 1, rows: int = 1) -> tuple[Figure, list[Axes]]:
     return figure, list(axes.flat)
 
 
-def draw_lines(
-    axes: Axes,
+def curves(
+    name: str,
+    caption: str,
     x: Sequence[int | float],
-    lines: Mapping[str, Sequence[MeanInterval | float | None]],
+    panels: Mapping[str, Lines],
     *,
-    bounds: tuple[float, float] = (-math.inf, math.inf),
-    base: int | None = None,
+    ylabel: str | Sequence[str] = "",
+    bounds: tuple[float, float] = ANY,
+    chance: float | None = None,
+    below: bool = False,
     **properties: Any,
-) -> None:
-    """Draw a line for each label, in the order of the colours, with a band where it has intervals.
+) -> Plot:
+    """Return a plot with a panel for each title, and a line in it for each label.
 
-    Each colour brings its own marker; None leaves a gap.
+    Lines come in the order of the colours, each with its marker, and bands where they have
+    intervals.
 
     Args:
-        axes: to draw in.
+        name: of the plot.
+        caption: of the plot.
         x: shared by all lines, or as many of its first values as a line has.
-        lines: means with intervals, or plain numbers.
-        bounds: of the quantity; Student's intervals may leave them.
-        base: of a logarithmic x axis with a tick at each `x`.
-        properties: of `Axes.set`, such as `title` and `xlabel`.
+        panels: the lines of each panel.
+        ylabel: of the first panel, or one for each.
+        bounds: of the quantity; where it is a share, the panels end there.
+        chance: what guessing would reach, a dotted line.
+        below: the legend is a row below the panels, not beside the last.
+        properties: of `Axes.set` of all panels, such as `xlabel` and `yscale`.
     """
-    for place, (label, values) in enumerate(lines.items()):
-        bands = [_band(value, bounds) for value in values]
-        mean, low, high = zip(*bands, strict=True)
-        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
-        at = x[: len(bands)]
-        axes.plot(at, mean, color=colour, marker=marker, label=label, zorder=3)
-        axes.fill_between(at, low, high, color=colour, alpha=BAND_ALPHA, linewidth=0)
-    if base is not None:
-        axes.set_xscale("log", base=base)
-    axes.set(**properties)
+    figure, axes = new_figure(columns=len(panels))
+    for panel, (title, lines) in zip(axes, panels.items(), strict=True):
+        for place, (label, values) in enumerate(lines.items()):
+            mean, low, high = zip(*(_band(value, bounds) for value in values), strict=True)
+            colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+            at = x[: len(mean)]
+            panel.plot(at, mean, color=colour, marker=marker, label=label, zorder=3)
+            panel.fill_between(at, low, high, color=colour, alpha=BAND_ALPHA, linewidth=0)
+        if chance is not None:
+            panel.axhline(chance, color="#6b7280", linestyle=":")
+        if bounds == SHARE:
+            panel.set_ylim(0, 1.03)
+        panel.set(title=title, **properties)
+        if "xticks" in properties:
+            panel.set_xticks(properties["xticks"], map(str, properties["xticks"]), minor=False)
+            panel.minorticks_off()
+    for panel, label in zip(axes, [ylabel] if isinstance(ylabel, str) else ylabel, strict=False):
+        panel.set_ylabel(label)
+    legend(axes[-1], below=below)
+    return Plot(name, caption, figure)
 
 
 def _band(
     value: MeanInterval | float | None, bounds: tuple[float, float]
 ) -> tuple[float, float, float]:
     """Return the mean and the ends of the interval within bounds; NaN for None."""
-    if value is None:
-        return math.nan, math.nan, math.nan
     if isinstance(value, MeanInterval):
         return value.mean, max(bounds[0], value.low), min(bounds[1], value.high)
-    return float(value), float(value), float(value)
+    number = math.nan if value is None else float(value)
+    return number, number, number
 
 
-def legend(axes: Axes, *, below: bool = False, columns: int | None = None) -> None:
-    """Draw a legend beside the axes, or in rows below the whole figure."""
+def legend(axes: Axes, *, below: bool = False) -> None:
+    """Draw a legend beside the axes, or in rows of three or four below the whole figure."""
     handles, labels = axes.get_legend_handles_labels()
+    look: dict[str, Any] = {"frameon": False, "labelcolor": TEXT}
     if below:
-        axes.figure.legend(
-            handles, labels, loc="outside lower center", ncols=columns or len(labels),
-            frameon=False, labelcolor=TEXT,
-        )  # fmt: skip
+        columns = 3 if len(labels) > 4 else len(labels)
+        axes.figure.legend(handles, labels, loc="outside lower center", ncols=columns, **look)
     else:
-        axes.legend(
-            handles, labels, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False,
-            labelcolor=TEXT,
-        )  # fmt: skip
+        axes.legend(handles, labels, loc="upper left", bbox_to_anchor=(1.0, 1.0), **look)
 
 
 def save(figure: Figure, folder: Path, stem: str) -> None:
     """Write a figure as `stem.svg`, deterministic, with text as text on a ground of its own."""
-    for box in (*figure.legends, *(axes.get_legend() for axes in figure.axes)):
-        if box is not None:
-            box.set_frame_on(False)
     nameless = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     file = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": stem}):

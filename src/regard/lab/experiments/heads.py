@@ -10,15 +10,24 @@ steps, examples and learning rate for all; several seeds.
 
 from functools import partial
 from itertools import product
-from typing import Final
+from statistics import fmean
+from typing import Any, Final
 
 import torch
 
-from regard.lab.context import ExperimentContext, MeanInterval, difference, interval, percent
-from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
-from regard.lab.layers import PositionedTransformer
-from regard.lab.plots import SHARE, draw_lines, legend, new_figure
-from regard.lab.small_models import Offsets, TokenModel, accuracy, count_parameters, seeded, train
+from regard.lab.context import ExperimentContext
+from regard.lab.estimates import column, difference, first, grouped_table, mean, percent
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, Rows, verdict
+from regard.lab.layers import transformer
+from regard.lab.plots import SHARE, curves
+from regard.lab.small_models import (
+    Offsets,
+    TokenModel,
+    accuracy,
+    count_parameters,
+    seeded,
+    train_on_sizes,
+)
 
 HEADS: Final = (1, 2, 4, 8)
 #: rotary positions reach every head and have no parameters; sinusoidal ones are the paper's
@@ -29,40 +38,27 @@ WIDTH: Final = 32
 LENGTH: Final = 16
 #: smallest difference of accuracy worth reporting; its interval must also exclude zero
 GAIN: Final = 0.05
-EXAMPLES: Final = 512
 
 
 def build(heads: int, encoding: str, looks: str) -> TokenModel:
     """Build a model of one layer, since a second could make up for a missing head."""
     task = Offsets(LOOKS[looks])
-    body = PositionedTransformer(WIDTH, heads=heads, encoding=encoding)
-    return TokenModel(task.vocab, task.classes, WIDTH, body, answers=len(LOOKS[looks]))
+    body = transformer(WIDTH, heads=heads, encoding=encoding)
+    return TokenModel(task.vocab, task.vocab, WIDTH, body, answers=len(LOOKS[looks]))
 
 
 def learn(
-    *,
-    heads: int,
-    encoding: str,
-    looks: str,
-    rate: float,
-    seed: int,
-    steps: int,
-    batch: int,
-    device: torch.device,
-) -> dict[str, float]:
+    *, heads: int, encoding: str, looks: str, seed: int, device: torch.device, **budget: Any
+) -> Data:
     """Train one model and return its accuracy."""
-    task = Offsets(LOOKS[looks])
-    model = seeded(seed, build, heads, encoding, looks)
-    train(model, partial(task.draw, batch, LENGTH), steps=steps, lr=rate, seed=seed, device=device)
-    test = partial(task.draw, EXAMPLES, LENGTH)
-    return {"accuracy": accuracy(model, test, seed=seed, device=device)}
+    task, model = Offsets(LOOKS[looks]), seeded(seed, build, heads, encoding, looks)
+    train_on_sizes(model, task, [LENGTH], seed=seed, device=device, **budget)
+    return {"accuracy": accuracy(model, task, LENGTH, seed=seed, device=device)}
 
 
 def measure(context: ExperimentContext) -> Data:
     """Train every number of heads on both tasks with both position encodings."""
-    setting = context.choose(
-        {"steps": 250, "batch": 32, "rate": 0.005}, {"steps": 2000, "batch": 256, "rate": 0.005}
-    )
+    setting = context.budget((250, 32, 0.005), (2000, 256, 0.005))
     axes = {"encoding": ENCODINGS, "looks": LOOKS, "heads": HEADS, "seed": context.seeds}
     runs = context.grid("{looks}, {heads} heads", learn, axes, **setting)
     counts = [
@@ -74,86 +70,78 @@ def measure(context: ExperimentContext) -> Data:
 
 def judge(data: Data) -> list[Claim]:
     """Judge whether heads help if several positions matter at once, and only then."""
-    several, single = (
-        {encoding: _gain(data, encoding, looks) for encoding in ENCODINGS}
-        for looks in ("four looks", "one look")
-    )
-    helped = [e for e in ENCODINGS if several[e].mean > GAIN and several[e].low > 0]
-    hurt = [e for e in ENCODINGS if single[e].high < -GAIN]
-    evidence = " ".join(_sentence(data, encoding, several[encoding]) for encoding in ENCODINGS)
-    if hurt:
-        evidence += (
-            f" Where one look is enough, {HEADS[-1]} heads are worse than one with "
-            f"{' and '.join(hurt)} positions: each head is {HEADS[-1]} times narrower."
+    helped, hurt, evidence = [], [], []
+    for encoding in ENCODINGS:
+        shares = {
+            (looks, heads): column(
+                data["runs"], "accuracy", encoding=encoding, looks=looks, heads=heads
+            )
+            for looks, heads in product(LOOKS, HEADS)
+        }
+        gain = difference(shares["four looks", 4], shares["four looks", 1])
+        helped.append(gain.mean > GAIN and gain.low > 0)
+        # where one look is enough, the largest number of heads would lose most
+        loss = difference(shares["one look", HEADS[-1]], shares["one look", 1])
+        hurt.append(loss.high < -GAIN)
+        each = [f"{fmean(shares['four looks', heads]):.0%} with {heads}" for heads in HEADS]
+        evidence.append(
+            f"With {encoding} positions, the accuracy on four tokens asked at once is "
+            f"{', '.join(each)} heads; one head per look gains {gain.mean:+.0%} "
+            f"[{gain.low:+.0%}, {gain.high:+.0%}] over one head, and {HEADS[-1]} heads "
+            f"{loss.mean:+.0%} where one look is enough."
         )
     return [
         Claim(
             "document 2, section 2.2",
             "Many heads let a model look at several positions and subspaces at once.",
-            verdict(helped, len(helped) == len(ENCODINGS) and not hurt),
-            evidence,
+            verdict(any(helped), all(helped) and not any(hurt)),
+            " ".join(evidence),
         )
     ]
 
 
-def _sentence(data: Data, encoding: str, gain: MeanInterval) -> str:
-    shares = [
-        f"{interval(_values(data, encoding, 'four looks', heads)).mean:.0%} with {heads}"
-        for heads in HEADS
-    ]
-    return (
-        f"With {encoding} positions, the accuracy on four tokens asked at once is "
-        f"{', '.join(shares)} heads; one head per look gains {gain.mean:+.0%} "
-        f"[{gain.low:+.0%}, {gain.high:+.0%}] over one head."
-    )
-
-
-def _gain(data: Data, encoding: str, looks: str) -> MeanInterval:
-    """Return the gain of one head per look over a single head, by seed.
-
-    If one look is enough, the largest number of heads is compared, which would lose most.
-    """
-    many = len(LOOKS[looks]) if len(LOOKS[looks]) > 1 else HEADS[-1]
-    one, others = (_values(data, encoding, looks, heads) for heads in (HEADS[0], many))
-    return difference(others, one)
-
-
-def _values(data: Data, encoding: str, looks: str, heads: int) -> list[float]:
-    return column(data["runs"], "accuracy", encoding=encoding, looks=looks, heads=heads)
-
-
 def draw(data: Data) -> list[Plot]:
     """Draw the accuracy over the number of heads."""
-    figure, axes = new_figure(columns=2)
-    for panel, looks in zip(axes, LOOKS, strict=True):
-        lines = {
-            encoding: [interval(_values(data, encoding, looks, heads)) for heads in HEADS]
-            for encoding in ENCODINGS
+    panels = {
+        f"{looks} at once": {
+            kind: [
+                mean(data["runs"], "accuracy", encoding=kind, looks=looks, heads=h) for h in HEADS
+            ]
+            for kind in ENCODINGS
         }
-        labels = {"title": f"{looks} at once", "xlabel": "heads"}
-        draw_lines(panel, HEADS, lines, bounds=SHARE, base=2, ylim=(0, 1.03), **labels)
-        panel.set_xticks(HEADS, [str(heads) for heads in HEADS])
-    axes[0].set_ylabel("accuracy")
-    legend(axes[1])
+        for looks in LOOKS
+    }
     caption = (
         f"Accuracy of one layer of width {WIDTH}, divided into more and more heads, if every "
         "position asks for one earlier token (left) and for four of them (right), with 95% "
         "intervals over seeds."
     )
-    return [Plot("heads", caption, figure)]
+    axes: dict[str, Any] = {
+        "xlabel": "heads",
+        "ylabel": "accuracy",
+        "xscale": "log",
+        "xticks": HEADS,
+    }
+    return [curves("heads", caption, HEADS, panels, bounds=SHARE, **axes)]
 
 
 def tabulate(data: Data) -> list[ReportTable]:
     """Tabulate parameter counts and accuracies."""
-    setting, rows = data["setting"], []
-    for count in data["counts"]:
-        looks, heads = count["looks"], count["heads"]
-        shares = [percent(interval(_values(data, kind, looks, heads))) for kind in ENCODINGS]
-        rows.append([looks, f"{heads}", f"{WIDTH // heads}", f"{count['parameters']:,}", *shares])
+
+    def share(encoding: str, group: Rows) -> str:
+        (case,) = group
+        where = {"encoding": encoding, "looks": case["looks"], "heads": case["heads"]}
+        return percent(mean(data["runs"], "accuracy", **where))
+
+    setting = data["setting"]
     caption = (
         f"{setting['steps']} steps of {setting['batch']} sequences of {LENGTH} tokens, learning "
         f"rate {setting['rate']:g}; the same parameters for every number of heads."
     )
-    columns = ["task", "heads", "width of a head", "parameters"]
-    columns += [f"accuracy, {kind} positions" for kind in ENCODINGS]
-    return [ReportTable(caption, columns, rows)]
+    columns = {
+        "task": first("looks"),
+        "heads": first("heads"),
+        "parameters": first("parameters", ","),
+    }
+    columns |= {f"accuracy, {kind} positions": partial(share, kind) for kind in ENCODINGS}
+    return [grouped_table(caption, data["counts"], ("looks", "heads"), columns)]

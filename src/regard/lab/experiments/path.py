@@ -15,26 +15,18 @@ definition.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from regard import ops
 from regard.errors import ArgumentError
-from regard.lab.context import (
-    ExperimentContext,
-    MeanInterval,
-    Numbers,
-    PowerLaw,
-    interval,
-    power_law,
-    slope,
-)
-from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
+from regard.lab.context import ExperimentContext
+from regard.lab.estimates import MeanInterval, PowerLaw, column, interval, power_law
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, Rows, verdict
 from regard.lab.layers import (
     CONVOLUTION,
     GRU,
@@ -44,26 +36,43 @@ from regard.lab.layers import (
     SELF_ATTENTIVE,
     SELF_ATTENTIVE_LSTM,
     Family,
-    RecurrentLayer,
-    SelfAttentiveLayer,
+    SequenceLayer,
     build,
 )
-from regard.lab.plots import draw_lines, legend, new_figure
+from regard.lab.plots import curves
 from regard.lab.small_models import seeded
-from regard.seeing.draw.shapes import TEXT
+from regard.layers import RNNStack, SelfAttentiveRNN
 from regard.state import State, map_leaves
 
 #: gradients whose sizes near and far differ by less than this factor count as equally large
 EVEN: Final = 10.0
 #: random output directions whose root mean square is the size of a gradient
 DIRECTIONS: Final = 16
+#: kernel size of the stacked convolutions
+KERNEL: Final = 9
+#: kernel sizes so large that (k - 1) / 2, the reach of a layer, is nearly k / 2
+KERNELS: Final = (9, 17, 33, 65, 129)
+KERNEL_SWEEP_LENGTH: Final = 257
+LENGTHS: Final = (8, 16, 32, 64, 128)
+#: spectral radii of a plain RNN's recurrent matrix: below one, at it, above it
+RADII: Final = (0.5, 1.0, 2.0, 4.0)
+#: added to the bias of an LSTM's forget gate, so that it forgets little at first
+FORGET: Final = 4.0
+#: tolerance of counted exponents, since the counts have n - 1 and k - 1 in place of n and k
+TOLERANCE: Final = 0.2
+#: a path whose length does not depend on n has an exponent of zero
+FLAT: Final = 0.05
+#: gradients below this are lost in the rounding of single precision
+ROUNDING: Final = 1e-12
+FAMILIES: Final = (RNN, GRU, LSTM, SELF_ATTENTIVE, SELF_ATTENTIVE_LSTM, SELF_ATTENTION, CONVOLUTION)
+OPEN_GATE: Final = "LSTM, forget gate open"
 
 
 def gradient_sizes(
     *,
     family: Family,
-    radius: float | None,
-    forget: float,
+    radius: float | None = None,
+    forget: float = 0.0,
     seed: int,
     width: int,
     length: int,
@@ -102,17 +111,15 @@ def _size(output: Tensor, ways: Tensor, x: Tensor) -> float:
 
 
 @torch.no_grad()
-def _set_radius(layer: nn.Module, radius: float) -> None:
-    assert isinstance(layer, RecurrentLayer)
-    for cell in layer.stack.ahead:
+def _set_radius(layer: Any, radius: float) -> None:
+    for cell in layer.layer.ahead:
         weight = cell.get_parameter("weight_hh_l0")
         weight.mul_(radius / torch.linalg.eigvals(weight).abs().max())
 
 
 @torch.no_grad()
-def _open_forget_gate(layer: nn.Module, forget: float) -> None:
-    assert isinstance(layer, RecurrentLayer)
-    for cell in layer.stack.ahead:
+def _open_forget_gate(layer: Any, forget: float) -> None:
+    for cell in layer.layer.ahead:
         bias = cell.get_parameter("bias_ih_l0")
         bias[len(bias) // 4 : len(bias) // 2] += forget
 
@@ -139,31 +146,26 @@ class GradientDecay(NamedTuple):
     far: int
     exponential: bool
 
-    @property
-    def kind(self) -> str:
-        """The kind of change with distance, in words."""
-        if 1 / EVEN < self.ratio.mean < EVEN:
-            return "little"
-        return "exponentially" if self.exponential else "as a power"
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: the gradient over {self.near} position{'s' * (self.near > 1)} is "
+            f"{self.ratio.mean:.3g} times that over {self.far} ({self.factor} per step)."
+        )
 
 
 def gradient_decay(data: Data, name: str) -> GradientDecay:
     """Return the summary of a family's gradients."""
-    distances: list[int] = data["distances"]
-    runs: list[list[float]] = data["gradients"][name]
-    arrives = [i for i in range(len(distances)) if all(run[i] > 0 for run in runs)]
-    x = [distances[i] for i in arrives]
-    log_x = [math.log(distance) for distance in x]
-    logs = [[math.log(run[i]) for i in arrives] for run in runs]
-    return GradientDecay(
-        name,
-        factor=_exp(interval([slope(x, log).mean for log in logs])),
-        power=interval([slope(log_x, log).mean for log in logs]),
-        ratio=_exp(interval([log[0] - log[-1] for log in logs])),
-        near=x[0],
-        far=x[-1],
-        exponential=_residual(x, logs) < _residual(log_x, logs),
+    runs = np.array(data["gradients"][name], np.float64)
+    arrives = (runs > 0).all(axis=0)
+    x = np.array(data["distances"])[arrives]
+    logs, scales = np.log(runs[:, arrives]), (x, np.log(x))
+    factor, power = (interval([np.polyfit(at, log, 1)[0] for log in logs]) for at in scales)
+    linear, logarithmic = (
+        np.polyfit(at, logs.mean(axis=0), 1, full=True)[1].sum() for at in scales
     )
+    ratio = interval((logs[:, 0] - logs[:, -1]).tolist())
+    ends = int(x[0]), int(x[-1])
+    return GradientDecay(name, _exp(factor), power, _exp(ratio), *ends, bool(linear < logarithmic))
 
 
 def geometric_means(data: Data, name: str) -> list[MeanInterval | None]:
@@ -177,16 +179,7 @@ def geometric_means(data: Data, name: str) -> list[MeanInterval | None]:
 
 def _exp(logs: MeanInterval) -> MeanInterval:
     """Return the exponential of an interval; infinite instead of an overflow."""
-    low, mean, high = (
-        math.exp(value) if value < 700 else math.inf for value in (logs.low, logs.mean, logs.high)
-    )
-    return MeanInterval(mean, low, high)
-
-
-def _residual(x: Numbers, logs: Sequence[Numbers]) -> float:
-    """Return the squared residual of a line through the mean over seeds."""
-    mean = np.mean(np.asarray(logs), axis=0)
-    return float(np.square(mean - np.polyval(np.polyfit(x, mean, 1), x)).sum())
+    return MeanInterval(*(math.exp(value) if value < 700 else math.inf for value in logs))
 
 
 def layers_needed(layer: nn.Module, length: int, width: int) -> int:
@@ -220,12 +213,12 @@ def steps_between(layer: nn.Module, length: int, width: int) -> int:
     A step computes from its input and from vectors that earlier steps have left. Those are cut off
     from the graph, so that gradients tell which steps it reads; storing a vector is no step.
     """
-    if not isinstance(layer, RecurrentLayer | SelfAttentiveLayer):
+    recurrence: Any = layer.layer if isinstance(layer, SequenceLayer) else layer
+    if not isinstance(recurrence, RNNStack | SelfAttentiveRNN):
         rule, fix = "be recurrent", "layers_needed counts layers of other kinds"
         raise ArgumentError("layer", rule, type(layer).__name__, fix)
-    tape = isinstance(layer, SelfAttentiveLayer)
-    recurrence: Any = layer.stack if isinstance(layer, RecurrentLayer) else layer.layer
-    state = recurrence.init_state(1, next(layer.parameters()))
+    tape = isinstance(recurrence, SelfAttentiveRNN)
+    state: State = recurrence.init_state(1, next(layer.parameters()))
     steps: list[int] = []
     with ops.use_backend("reference"):
         for t in range(length):
@@ -259,50 +252,17 @@ def _steps(gradient: Tensor, t: int, *, tape: bool) -> list[int]:
     return [t - 1] * bool(gradient.any())
 
 
-#: kernel size of the stacked convolutions
-KERNEL: Final = 9
-#: kernel sizes so large that (k - 1) / 2, the reach of a layer, is nearly k / 2
-KERNELS: Final = (9, 17, 33, 65, 129)
-KERNEL_SWEEP_LENGTH: Final = 257
-LENGTHS: Final = (8, 16, 32, 64, 128)
-#: spectral radii of a plain RNN's recurrent matrix: below one, at it, above it
-RADII: Final = (0.5, 1.0, 2.0, 4.0)
-#: added to the bias of an LSTM's forget gate, so that it forgets little at first
-FORGET: Final = 4.0
-#: tolerance of counted exponents, since the counts have n - 1 and k - 1 in place of n and k
-TOLERANCE: Final = 0.2
-#: a path whose length does not depend on n has an exponent of zero
-FLAT: Final = 0.05
-#: gradients below this are lost in the rounding of single precision
-ROUNDING: Final = 1e-12
-RECURRENT: Final = (RNN, GRU, LSTM, SELF_ATTENTIVE, SELF_ATTENTIVE_LSTM)
-FAMILIES: Final = (*RECURRENT, SELF_ATTENTION, CONVOLUTION)
-OPEN_GATE: Final = "LSTM, forget gate open"
-
-
-def count_path(*, family: Family, length: int, recurrent: bool, device: torch.device) -> int:
-    """Return the length of the path from the first of `length` inputs to the last output.
-
-    It is counted in layers, or in steps of a recurrence, whose path lies within one layer.
-    """
-    del device  # counting needs no accelerator
-    count = steps_between if recurrent else layers_needed
-    return count(seeded(0, build, family, 4), length, 4)
-
-
 def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -> Data:
     """Measure gradients and count path lengths of all families, which may include your own."""
     length, width = context.choose((64, 32), (256, 128))
     distances = sorted({round((length - 1) ** (i / 13)) for i in range(14)})
     layers = math.ceil((length - 1) / (KERNEL // 2))
-    names = [f.name for f in families if f is not CONVOLUTION] + [CONVOLUTION.name]
-    specs = {f.name: f for f in families}
-    plain: dict[str, Any] = {"radius": None, "forget": 0.0}
-    runs = {name: plain | {"family": specs.get(name)} for name in names}
+    specs = {f.name: f for f in (*families, CONVOLUTION)}
+    runs: dict[str, Data] = {name: {"family": family} for name, family in specs.items()}
     stack = CONVOLUTION.with_options(kernel_size=KERNEL, num_layers=layers)
-    runs[CONVOLUTION.name] = plain | {"family": stack}
-    runs |= {f"RNN, radius {r:g}": {"family": RNN, "radius": r, "forget": 0.0} for r in RADII}
-    runs[OPEN_GATE] = {"family": LSTM, "radius": None, "forget": FORGET}
+    runs[CONVOLUTION.name] = {"family": stack}
+    runs |= {f"RNN, radius {r:g}": {"family": RNN, "radius": r} for r in RADII}
+    runs[OPEN_GATE] = {"family": LSTM, "forget": FORGET}
     sizes = {"width": width, "length": length, "distances": distances}
     gradients = {
         name: [
@@ -311,219 +271,151 @@ def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -
         ]
         for name, run in runs.items()
     }
-    recurrent = [family.name for family in RECURRENT]
 
-    def path(name: str, length: int, kernel: int = KERNEL) -> int:
-        wide = CONVOLUTION.with_options(kernel_size=kernel)
-        told = {
-            "family": wide if name == CONVOLUTION.name else specs[name],
-            "length": length,
-            "recurrent": name in recurrent,
-        }
-        counted: int = context.call(f"{name}, path", count_path, **told)
+    def path(family: Family, length: int, kernel: int = KERNEL) -> int:
+        if family.name == CONVOLUTION.name:
+            family = CONVOLUTION.with_options(kernel_size=kernel)
+        counted: int = context.call(
+            f"{family.name}, path", count_path, family=family, length=length
+        )
         return counted
 
+    paths = {
+        name: [{"length": n, "path": path(family, n)} for n in LENGTHS]
+        for name, family in specs.items()
+    }
     far = KERNEL_SWEEP_LENGTH
-    return {
-        "length": length, "width": width, "layers": layers, "kernel": KERNEL,
-        "distances": distances, "gradients": gradients, "families": names,
-        "paths": {name: [{"length": n, "path": path(name, n)} for n in LENGTHS] for name in names},
-        "kernels": [
-            {"kernel": k, "length": far, "path": path(CONVOLUTION.name, far, k)} for k in KERNELS
-        ],
-    }  # fmt: skip
+    kernels = [{"kernel": k, "length": far, "path": path(CONVOLUTION, far, k)} for k in KERNELS]
+    told: Data = {"length": length, "width": width, "layers": layers, "kernel": KERNEL}
+    told |= {"distances": distances, "gradients": gradients, "families": list(specs)}
+    return told | {"paths": paths, "kernels": kernels}
 
 
-def path_law(rows: Sequence[dict[str, Any]], size: str) -> PowerLaw:
+def count_path(*, family: Family, length: int, device: torch.device) -> int:
+    """Return the length of the path from the first of `length` inputs to the last output.
+
+    It is counted in layers, or in steps of a recurrence, whose path lies within one layer.
+    """
+    layer = seeded(0, build, family, 4)
+    own = layer.layer if isinstance(layer, SequenceLayer) else layer
+    is_recurrent = isinstance(own, RNNStack | SelfAttentiveRNN)
+    return (steps_between if is_recurrent else layers_needed)(layer, length, 4)
+
+
+def path_law(rows: Rows, size: str) -> PowerLaw:
     """Fit the growth of counted paths with a size."""
     return power_law(column(rows, size), column(rows, "path"))
 
 
 def judge(data: Data) -> list[Claim]:
     """Judge the documents' claims about paths and gradients."""
+    paths, kernel = data["paths"], path_law(data["kernels"], "kernel")
+    claimed = {CONVOLUTION.name: 1, RNN.name: 1, SELF_ATTENTION.name: 0}
+    laws = {name: path_law(paths[name], "length") for name in claimed}
+    right = all(laws[name].includes(claimed[name], within=TOLERANCE) for name in claimed)
+    right = right and kernel.includes(-1, within=TOLERANCE)
+    last = {name: rows[-1]["path"] for name, rows in paths.items()}
+    attentives = (SELF_ATTENTIVE.name, SELF_ATTENTIVE_LSTM.name)
+    short = all(path_law(paths[n], "length").includes(0, within=FLAT) for n in attentives)
+    plain, attentive = (gradient_decay(data, name) for name in (RNN.name, attentives[0]))
+    runs = {radius: gradient_decay(data, f"RNN, radius {radius:g}") for radius in RADII}
+    vanishes = [f"{r:g}" for r, run in runs.items() if run.exponential and run.factor.high < 1]
+    explodes = [f"{r:g}" for r, run in runs.items() if run.exponential and run.factor.low > 1]
     return [
-        _longest_path(data),
-        _self_attentive_path(data),
-        _vanish_or_explode(data),
-        _gates(data),
-        _bias_to_the_near(data),
+        Claim(
+            "document 3, table of CNN, RNN and self-attention",
+            "The longest path is O(n / k) for a CNN, O(n) for an RNN and O(1) for self-attention.",
+            verdict(right, right),
+            f"From the first of {LENGTHS[-1]} inputs to the last output it is "
+            f"{last[CONVOLUTION.name]} layers of a convolution with k = {data['kernel']}, "
+            f"{last[RNN.name]} steps of an RNN, {last[SELF_ATTENTION.name]} layer of "
+            "self-attention. Exponents of n: "
+            + "; ".join(f"{name} {law}" for name, law in laws.items())
+            + f". Exponent of k: {kernel}. A layer with a centred kernel reaches (k - 1) / 2 "
+            "positions to either side, so that small kernels need more layers than n / k.",
+        ),
+        Claim(
+            "document 1, summary",
+            "Attention to the past shortens the path from O(t) to O(1), which solves long-distance "
+            "dependence.",
+            verdict(short, attentive.ratio.high < EVEN),
+            f"The shortest path at n = {LENGTHS[-1]}: "
+            f"{', '.join(f'{name} {last[name]} steps' for name in attentives)}, against "
+            f"{last[RNN.name]} steps of the plain RNN. {attentive} {plain} The gradient along the "
+            f"short path falls as the distance to the power {attentive.power}: each step divides "
+            "its attention among all steps before it.",
+        ),
+        Claim(
+            "document 2, section 1.1; document 5, section 1",
+            "Through the steps of an RNN, gradients shrink or grow exponentially.",
+            verdict(vanishes, explodes),
+            "A step multiplies the gradient by "
+            + ", ".join(f"{run.factor} at radius {r:g}" for r, run in runs.items())
+            + f"; by {plain.factor} with torch's initialisation. Radii at which it vanishes "
+            f"exponentially: {', '.join(vanishes) or 'none'}; at which it explodes: "
+            f"{', '.join(explodes) or 'none'}. Factors below the radius are due to tanh.",
+        ),
     ]
 
 
-def _longest_path(data: Data) -> Claim:
-    claimed = {CONVOLUTION.name: 1, RNN.name: 1, SELF_ATTENTION.name: 0}
-    laws = {name: path_law(data["paths"][name], "length") for name in claimed}
-    kernel = path_law(data["kernels"], "kernel")
-    right = all(laws[name].includes(claimed[name], within=TOLERANCE) for name in claimed)
-    right = right and kernel.includes(-1, within=TOLERANCE)
-    ends = {name: data["paths"][name][-1]["path"] for name in claimed}
-    length = data["paths"][RNN.name][-1]["length"]
-    return Claim(
-        "document 3, table of CNN, RNN and self-attention",
-        "The longest path is O(n / k) for a CNN, O(n) for an RNN and O(1) for self-attention.",
-        verdict(right, right),
-        f"From the first of {length} inputs to the last output it is {ends['convolution']} layers "
-        f"of a convolution with k = {data['kernel']}, {ends['RNN']} steps of an RNN, "
-        f"{ends['self-attention']} layer of self-attention. Exponents of n: "
-        + "; ".join(f"{name} {law}" for name, law in laws.items())
-        + f". Exponent of k: {kernel}. A layer with a centred kernel reaches (k - 1) / 2 positions "
-        "to either side, so that small kernels need more layers than n / k.",
-    )
-
-
-def _self_attentive_path(data: Data) -> Claim:
-    names = (SELF_ATTENTIVE.name, SELF_ATTENTIVE_LSTM.name)
-    laws = [path_law(data["paths"][name], "length") for name in names]
-    plain, attentive = (gradient_decay(data, name) for name in (RNN.name, names[0]))
-    short = all(law.includes(0, within=FLAT) for law in laws)
-    ways = ", ".join(f"{n} {data['paths'][n][-1]['path']} steps" for n in names)
-    return Claim(
-        "document 1, summary",
-        "Attention to the past shortens the path from O(t) to O(1), which solves long-distance "
-        "dependence.",
-        verdict(short, attentive.ratio.high < EVEN),
-        f"The shortest path at n = {LENGTHS[-1]}: {ways}, against "
-        f"{data['paths'][RNN.name][-1]['path']} steps of the plain RNN. {_sentence(attentive)} "
-        f"{_sentence(plain)} The gradient along the short path falls as the distance to the power "
-        f"{attentive.power}: each step divides its attention among all steps before it.",
-    )
-
-
-def _vanish_or_explode(data: Data) -> Claim:
-    runs = {radius: gradient_decay(data, f"RNN, radius {radius:g}") for radius in RADII}
-    vanishes = [r for r, run in runs.items() if run.exponential and run.factor.high < 1]
-    explodes = [r for r, run in runs.items() if run.exponential and run.factor.low > 1]
-    bounded = all(run.factor.high < radius for radius, run in runs.items())
-    factors = ", ".join(f"{run.factor} at radius {r:g}" for r, run in runs.items())
-    return Claim(
-        "document 2, section 1.1; document 5, section 1",
-        "Through the steps of an RNN, gradients shrink or grow exponentially.",
-        verdict(vanishes, explodes),
-        f"A step multiplies the gradient by {factors}; by {gradient_decay(data, 'RNN').factor} "
-        f"with torch's initialisation. It vanishes exponentially at {_radii(vanishes)} and "
-        f"explodes at {_radii(explodes)}."
-        + (" The factor is below the radius: tanh limits the growth." if bounded else ""),
-    )
-
-
-def _radii(radii: list[float]) -> str:
-    return ", ".join(f"radius {radius:g}" for radius in radii) or "no radius"
-
-
-def _gates(data: Data) -> Claim:
-    runs = {name: gradient_decay(data, name) for name in (LSTM.name, GRU.name, OPEN_GATE)}
-    lost = {name: run.factor.high < 1 and run.ratio.low > EVEN for name, run in runs.items()}
-    return Claim(
-        "document 1, section 1; document 5, section 1",
-        "An LSTM loses early inputs over long sequences too.",
-        verdict(lost[LSTM.name], all(lost.values())),
-        " ".join(_sentence(run) for run in runs.values())
-        + f" The open gate has {FORGET:g} added to its bias."
-        + ("" if lost[OPEN_GATE] else " So its initial bias decides how much it loses."),
-    )
-
-
-def _bias_to_the_near(data: Data) -> Claim:
-    plain, every = (gradient_decay(data, family.name) for family in (RNN, SELF_ATTENTION))
-    return Claim(
-        "document 2, section 1.1; document 3, summary",
-        "The length of its paths makes an RNN favour what is near; self-attention does not.",
-        verdict(plain.ratio.low > EVEN, every.ratio.high < EVEN),
-        f"{_sentence(plain)} {_sentence(every)}",
-    )
-
-
-def _sentence(run: GradientDecay) -> str:
-    return (
-        f"{run.name}: the gradient over {run.near} position{'s' if run.near > 1 else ''} is "
-        f"{run.ratio.mean:.3g} times that over {run.far} ({run.factor} per step)."
-    )
-
-
 def draw(data: Data) -> list[Plot]:
-    """Draw gradients over distance, of families and of recurrences, and the counted paths."""
-    families = list(data["paths"])
-    recurrences = [name for name in data["gradients"] if name not in families]
+    """Draw gradients over distance, of recurrences, and the counted paths."""
+    lines = {}
+    for name in [name for name in data["gradients"] if name not in data["paths"]]:
+        bands = geometric_means(data, name)
+        near = next(band.mean for band in bands if band is not None)
+        lines[name] = [
+            MeanInterval(*(value / near for value in band)) if band and band.mean > ROUNDING * near
+            else None
+            for band in bands
+        ]  # fmt: skip
+    paths = {name: column(rows, "path") for name, rows in data["paths"].items()}
     return [
-        Plot(
-            "gradients",
+        curves(
+            "vanishing",
             "The gradient of an output with respect to the first input, over the distance between "
             f"them, as a share of that at distance {data['distances'][0]}, before training; width "
-            f"{data['width']}. The convolution is a stack of {data['layers']} layers with kernels "
-            f"of {data['kernel']}. Bands are 95% intervals over seeds.",
-            _gradient_figure(data, families, "What is left of the first input's gradient"),
+            f"{data['width']}. A plain RNN by the spectral radius of its recurrent matrix, and an "
+            "LSTM whose forget gate starts open. Bands are 95% intervals over seeds.",
+            data["distances"],
+            {"Gradients that vanish, stay or explode": lines},
+            xlabel="distance in positions",
+            ylabel="share of the gradient left",
+            yscale="log",
         ),
-        Plot(
-            "vanishing",
-            "The same for recurrences: a plain RNN by the spectral radius of its recurrent matrix, "
-            "and an LSTM whose forget gate starts open.",
-            _gradient_figure(data, recurrences, "Gradients that vanish, stay or explode"),
-        ),
-        Plot(
+        curves(
             "path-length",
             "The shortest path from the first input to the last output: stacked layers, or steps "
             "of a recurrence. Plain RNN, GRU and LSTM lie on one line; the convolution has kernels "
             f"of {data['kernel']}.",
-            _path_figure(data),
+            LENGTHS,
+            {"From the first input to the last output": paths},
+            xlabel="length n",
+            ylabel="layers or steps on the path",
+            xscale="log",
+            yscale="log",
+            xticks=LENGTHS,
         ),
     ]
-
-
-def _gradient_figure(data: Data, names: Iterable[str], title: str) -> Figure:
-    figure, (axes,) = new_figure()
-    lines = {}
-    for name in names:
-        bands = geometric_means(data, name)
-        # a deep stack scales all its gradients alike: shares are comparable between families
-        near = next(band.mean for band in bands if band is not None)
-        lines[name] = [
-            None if band is None else MeanInterval(*(value / near for value in band))
-            for band in bands
-        ]
-    draw_lines(axes, data["distances"], lines, yscale="log", xlabel="distance in positions")
-    axes.set_ylabel("share of the gradient left")
-    axes.set_title(title, color=TEXT)
-    bottom, top = axes.get_ylim()
-    axes.set_ylim(max(bottom, ROUNDING), top)
-    legend(axes)
-    return figure
-
-
-def _path_figure(data: Data) -> Figure:
-    figure, (axes,) = new_figure()
-    lines = {name: column(rows, "path") for name, rows in data["paths"].items()}
-    draw_lines(axes, column(data["paths"][RNN.name], "length"), lines, base=2, xlabel="length n")
-    axes.set_ylabel("layers or steps on the path")
-    axes.set_yscale("log", base=2)
-    axes.set_title("From the first input to the last output", color=TEXT)
-    legend(axes)
-    return figure
 
 
 def tabulate(data: Data) -> list[ReportTable]:
     """Tabulate the decay of gradients and the counted paths."""
     runs = [gradient_decay(data, name) for name in data["gradients"]]
-    decays = [[r.name, str(r.factor), f"{r.far}", str(r.ratio), r.kind] for r in runs]
+    decays = [[run.name, str(run.factor), f"{run.far}", str(run.ratio)] for run in runs]
     paths = [
         [name, *map(str, column(rows, "path")), str(path_law(rows, "length"))]
         for name, rows in data["paths"].items()
     ]
-    kernels = data["kernels"]
-    lengths = [f"n = {n}" for n in column(next(iter(data["paths"].values())), "length")]
     return [
         ReportTable(
             "How gradients change with distance, with 95% intervals over seeds.",
-            ["family", "factor per step", "up to", "near / far", "changes"],
+            ["family", "factor per step", "up to", "near / far"],
             decays,
         ),
         ReportTable(
             "The shortest path from the first input to the last output.",
-            ["family", *lengths, "exponent of n"],
+            ["family", *(f"n = {n}" for n in LENGTHS), "exponent of n"],
             paths,
-        ),
-        ReportTable(
-            f"Layers of convolution across {kernels[0]['length']} positions, by kernel size.",
-            [*(f"k = {k}" for k in column(kernels, "kernel")), "exponent of k"],
-            [[*map(str, column(kernels, "path")), str(path_law(kernels, "kernel"))]],
         ),
     ]

@@ -16,14 +16,14 @@ from typing import Any, Final, NamedTuple, final
 
 import torch
 from jaxtyping import Float
-from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from torch import Generator, Tensor, nn
 
-from regard.lab.context import ExperimentContext, difference, interval, spread
-from regard.lab.datasets import CLASSES, MNIST, digits, folder_with, patches
-from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
-from regard.lab.plots import COLOURS, new_figure
+from regard.lab.context import ExperimentContext
+from regard.lab.datasets import MNIST, digits, patches
+from regard.lab.estimates import column, difference, first, grouped_table, interval, spread
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, verdict
+from regard.lab.plots import new_figure
 from regard.lab.small_models import TaskBatch, seeded, train
 from regard.layers import LayerOptions, LearnedPositions, TransformerEncoder
 from regard.seeing.draw.shapes import MARK, STOPS, TEXT
@@ -32,6 +32,8 @@ ATTENTION, EVEN, LINEAR = "attention", "even mixing", "linear on pixels"
 MODELS: Final = (ATTENTION, EVEN, LINEAR)
 #: peak learning rates; a linear model takes larger ones
 RATES: Final = {ATTENTION: 2e-3, EVEN: 2e-3, LINEAR: 1e-2}
+#: number of digits
+CLASSES: Final = 10
 HEADS: Final = 4
 #: pixels above this share of the brightest value are ink
 INK: Final = 0.25
@@ -41,14 +43,13 @@ SELECTIVE: Final = 1.1
 #: number of test images that are drawn
 DRAWN: Final = 6
 BATCH: Final = 128
-INK_COLOURS: Final = LinearSegmentedColormap.from_list("ink", STOPS)
 
 
 class PatchOutput(NamedTuple):
-    """Logits of the classes, and weights of the class vector, (batch, patches) or None."""
+    """Logits, one row for each image, and weights of the class vector, or None."""
 
-    logits: Tensor
-    weights: Tensor | None
+    logits: Float[Tensor, "batch 1 classes"]
+    weights: Float[Tensor, "batch patches"] | None
 
 
 @final
@@ -61,7 +62,14 @@ class EvenMixing(nn.Module):
         self.value, self.output = nn.Linear(dim, dim), nn.Linear(dim, dim)
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: None, *, need_weights: bool
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: None,
+        *,
+        bias: None,
+        need_weights: bool,
     ) -> tuple[Tensor, None]:
         """Return the mean value, whatever the query and the key are."""
         mean = self.value(value).mean(dim=1, keepdim=True)
@@ -88,42 +96,24 @@ class PatchClassifier(nn.Module):
         self.encoder = encoder
         self.output = nn.Linear(encoder.dim, CLASSES)
 
-    def forward(self, x: Float[Tensor, "batch patches pixels"]) -> Float[Tensor, "batch 1 classes"]:
-        """Return one row of logits for each image."""
-        return self.classify(x, need_weights=False).logits[:, None]
-
-    def classify(
-        self, x: Float[Tensor, "batch patches pixels"], *, need_weights: bool = True
+    def forward(
+        self, x: Float[Tensor, "batch patches pixels"], *, need_weights: bool = False
     ) -> PatchOutput:
         """Return logits and the class vector's weights in the last layer, averaged over heads."""
         first = self.first.expand(len(x), -1, -1)
         placed = self.positions(torch.cat([first, self.embedding(x)], dim=1))
         encoded, maps = self.encoder(placed, need_weights=need_weights)
         weights = maps[-1][:, :, 0, 1:].mean(dim=1) if maps else None
-        return PatchOutput(self.output(encoded[:, 0]), weights)
-
-
-@final
-class LinearModel(nn.Module):
-    """One linear map from all pixels to the classes."""
-
-    def __init__(self, count: int, pixels: int) -> None:
-        super().__init__()
-        self.output = nn.Linear(count * pixels, CLASSES)
-
-    def forward(self, x: Float[Tensor, "batch patches pixels"]) -> Float[Tensor, "batch 1 classes"]:
-        """Return one row of logits for each image."""
-        logits: Tensor = self.output(x.flatten(1))
-        return logits[:, None]
+        return PatchOutput(self.output(encoded[:, :1]), weights)
 
 
 def build(name: str, count: int, pixels: int, dim: int, layers: int) -> nn.Module:
     """Build a model; even mixing spends the parameters of queries and keys on inner layers."""
     if name == LINEAR:
-        return LinearModel(count, pixels)
-    options = LayerOptions(dropout=0.0)
+        linear = nn.Linear(count * pixels, CLASSES)
+        return nn.Sequential(nn.Flatten(), linear, nn.Unflatten(1, (1, CLASSES)))
     inner = 2 * dim if name == ATTENTION else 3 * dim
-    encoder = TransformerEncoder(dim, HEADS, inner, layers, options)
+    encoder = TransformerEncoder(dim, HEADS, inner, layers, LayerOptions(dropout=0.0))
     if name == EVEN:
         for layer in encoder.layers:
             layer.attention = EvenMixing(dim)
@@ -145,32 +135,25 @@ def learn(
     found = digits(data)
     x, labels = patches(found.train[:images], found.patch), found.train_labels[:images]
     model = seeded(seed, build, name, x.shape[1], x.shape[2], dim, layers)
-    draw = partial(_draw, x.to(device), labels.to(device))
-    train(model, draw, steps=steps, lr=RATES[name], seed=seed, device=device)
+
+    def draw(count: int, generator: Generator) -> TaskBatch:
+        rows = torch.randint(len(x), (count,), generator=generator)
+        return TaskBatch((x[rows],), labels[rows, None])
+
+    train(model, draw, steps=steps, batch=BATCH, rate=RATES[name], seed=seed, device=device)
     tested = patches(found.test, found.patch).to(device)
+    watch = partial(model.eval(), need_weights=True) if name == ATTENTION else model.eval()
     with torch.no_grad():
-        right = model.eval()(tested)[:, 0].argmax(-1).cpu() == found.test_labels
-    result = {
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "accuracy": float(right.float().mean()),
-    }
-    return result | (_attention(model, tested) if isinstance(model, PatchClassifier) else {})
-
-
-def _draw(x: Tensor, labels: Tensor, generator: Generator) -> TaskBatch:
-    rows = torch.randint(len(x), (BATCH,), generator=generator).to(x.device)
-    return TaskBatch((x[rows],), labels[rows, None])
-
-
-@torch.no_grad()
-def _attention(model: PatchClassifier, tested: Tensor) -> dict[str, Any]:
-    """Return the class vector's attention to ink, the share of ink, and a few maps."""
-    weights = model.classify(tested).weights
-    if weights is None:
-        return {}
+        output = watch(tested)
+    logits = getattr(output, "logits", output)
+    right = logits[:, 0].argmax(-1).cpu() == found.test_labels
+    result: dict[str, Any] = {"parameters": sum(p.numel() for p in model.parameters())}
+    result["accuracy"] = float(right.float().mean())
+    if name != ATTENTION:
+        return result
     inked = (tested.amax(dim=2) > INK).float()
-    share = weights / weights.sum(dim=1, keepdim=True)
-    return {
+    share = output.weights / output.weights.sum(dim=1, keepdim=True)
+    return result | {
         "on_ink": float((share * inked).sum(dim=1).mean()),
         "ink_area": float(inked.mean()),
         "maps": [[round(w, 5) for w in row] for row in share[:DRAWN].tolist()],
@@ -179,12 +162,13 @@ def _attention(model: PatchClassifier, tested: Tensor) -> dict[str, Any]:
 
 def measure(context: ExperimentContext) -> Data:
     """Train every model with every seed."""
-    data = folder_with(context.data, MNIST)
-    images, steps = context.choose((10_000, 250), (60_000, 1500))
-    settings = {"data": data, "images": images, "steps": steps, "dim": context.choose(48, 64)}
+    data = context.folder_with(MNIST)
+    images, steps, dim = context.choose((10_000, 250, 48), (60_000, 1500, 64))
+    settings = {"data": data, "images": images, "steps": steps, "dim": dim, "layers": 2}
     axes = {"name": MODELS, "seed": context.seeds}
-    runs = context.grid("{name}, seed {seed}", learn, axes, layers=2, **settings)
+    runs = context.grid("{name}, seed {seed}", learn, axes, **settings)
     found = digits(data)
+    shown = found.test[:DRAWN].double().round(decimals=3)
     return {
         "set": found.name,
         "patch": found.patch,
@@ -195,97 +179,69 @@ def measure(context: ExperimentContext) -> Data:
         "batch": BATCH,
         "seeds": list(context.seeds),
         "runs": runs,
-        "shown": [
-            [[round(p, 3) for p in row] for row in one] for one in found.test[:DRAWN].tolist()
-        ],
+        "shown": shown.tolist(),
         "shown_labels": found.test_labels[:DRAWN].tolist(),
     }
 
 
 def judge(data: Data) -> list[Claim]:
     """Judge the documents' claims by accuracies and weights."""
-    return [_useful(data), _selective(data)]
-
-
-def _useful(data: Data) -> Claim:
-    points = {name: _points(data, name) for name in MODELS}
+    points = {name: [100 * share for share in _accuracies(data, name)] for name in MODELS}
     gains = [difference(points[ATTENTION], points[other]) for other in (EVEN, LINEAR)]
-    better = [gain.low > 0 for gain in gains]
-    return Claim(
-        source="document 4, exercise 16-2",
-        text="Self-attention is useful in computer vision too.",
-        verdict=verdict(any(better), all(better)),
-        evidence=(
+    on_ink, area = (column(data["runs"], what, name=ATTENTION) for what in ("on_ink", "ink_area"))
+    times = interval([share / even for share, even in zip(on_ink, area, strict=True)])
+    shares = ", ".join(f"{100 * share:.0f}%" for share in on_ink)
+    return [
+        Claim(
+            "document 4, exercise 16-2",
+            "Self-attention is useful in computer vision too.",
+            verdict(any(gain.low > 0 for gain in gains), all(gain.low > 0 for gain in gains)),
             f"On {data['set']}, the encoder over {data['patches']} patches classifies "
             f"{spread(interval(points[ATTENTION]), 1, '%')} of the test digits correctly. That is "
             f"{spread(gains[0])} points more than the same encoder with even mixing in place of "
             f"attention, and {spread(gains[1])} points more than a linear model on the pixels "
-            f"({len(data['seeds'])} seeds, 95% intervals)."
+            f"({len(data['seeds'])} seeds, 95% intervals).",
         ),
-    )
-
-
-def _selective(data: Data) -> Claim:
-    on_ink, area = (column(data["runs"], what, name=ATTENTION) for what in ("on_ink", "ink_area"))
-    times = interval([share / even for share, even in zip(on_ink, area, strict=True)])
-    shares = ", ".join(f"{100 * share:.0f}%" for share in on_ink)
-    return Claim(
-        source="document 2, 1.2",
-        text="Attention selects the regions that matter and ignores the background.",
-        # weights that cannot be told from even ones are not selective
-        verdict=verdict(times.low > 1, times.low >= SELECTIVE),
-        evidence=(
+        Claim(
+            "document 2, 1.2",
+            "Attention selects the regions that matter and ignores the background.",
+            # weights that cannot be told from even ones are not selective
+            verdict(times.low > 1, times.low >= SELECTIVE),
             f"Patches with ink are {100 * area[0]:.0f}% of all, and get {shares} of "
             f"the class vector's attention in the last layer, seed by seed: {spread(times, 2)} "
             f"times what even weights would give them. An interval from {SELECTIVE} times on "
             f"would be selective; one that includes 1 cannot be told from even weights. The "
-            f"weights say where the model looked, which need not be why it decided."
+            f"weights say where the model looked, which need not be why it decided.",
         ),
-    )
+    ]
 
 
-def _points(data: Data, name: str) -> list[float]:
-    return [100 * share for share in column(data["runs"], "accuracy", name=name)]
+def _accuracies(data: Data, name: str) -> list[float]:
+    return column(data["runs"], "accuracy", name=name)
 
 
 def draw(data: Data) -> list[Plot]:
-    """Draw the accuracies, and the attention over a few images."""
-    return [_accuracies(data), _maps(data)]
-
-
-def _accuracies(data: Data) -> Plot:
-    figure, (axes,) = new_figure()
-    figure.set_size_inches(8.0, 2.4)
-    for row, name in enumerate(MODELS):
-        found = interval(_points(data, name))
-        reach = [[found.mean - found.low], [found.high - found.mean]]
-        axes.errorbar([found.mean], [row], xerr=reach, fmt="o", color=COLOURS[row], capsize=4)
-        label = f"{found.mean:.1f}%"
-        axes.annotate(
-            label, (found.mean, row), (0, 7), textcoords="offset points", ha="center", color=TEXT
-        )
-    axes.set_yticks(range(len(MODELS)), MODELS)
-    axes.set_ylim(len(MODELS) - 0.5, -0.7)
-    axes.set_xlabel("accuracy (%)")
-    axes.set_title(f"Attention over image patches: accuracy on {data['set']}")
-    count = f"{len(data['seeds'])} seeds"
-    return Plot("accuracy", f"Accuracy on {data['set']}: means of {count}, 95% intervals.", figure)
-
-
-def _maps(data: Data) -> Plot:
+    """Draw a few images, and the attention over them."""
     count = len(data["shown"])
     figure, axes = new_figure(columns=count, rows=2)
     figure.set_size_inches(8.0, 3.2)
     maps = column(data["runs"], "maps", name=ATTENTION)[0]
-    most = max(max(weights) for weights in maps)
-    for i, image in enumerate(data["shown"]):
-        _picture(axes[i], image, "Greys", 1.0)
-        axes[i].set_title(f"a {data['shown_labels'][i]}")
-        below, side = axes[count + i], round(len(maps[i]) ** 0.5)
-        grid = [maps[i][row * side : (row + 1) * side] for row in range(side)]
-        _picture(below, grid, INK_COLOURS, most, pixels=len(image))
+    most = max(map(max, maps))
+    inks = LinearSegmentedColormap.from_list("ink", STOPS)
+    for above, below, image, label, weights in zip(
+        axes[:count], axes[count:], data["shown"], data["shown_labels"], maps, strict=True
+    ):
+        side, end = round(len(weights) ** 0.5), len(image) - 0.5
+        box = (-0.5, end, end, -0.5)
+        above.imshow(image, cmap="Greys", vmin=0, vmax=1, extent=box)
+        above.set_title(f"a {label}")
+        grid = [weights[row * side : (row + 1) * side] for row in range(side)]
+        below.imshow(grid, cmap=inks, vmin=0, vmax=most, extent=box, interpolation="nearest")
         below.contour(image, levels=[INK], colors=MARK, linewidths=1)
-        below.set_title(f"at most {max(maps[i]):.0%}", fontsize=9)
+        below.set_title(f"at most {max(weights):.0%}", fontsize=9)
+    for panel in axes:
+        panel.set(xticks=[], yticks=[])
+        panel.grid(visible=False)
     figure.suptitle(
         f"Test images, and where the class vector looked ({data['set']})", fontsize=11, color=TEXT
     )
@@ -295,33 +251,20 @@ def _maps(data: Data) -> Plot:
         f"heads, seed {data['seeds'][0]}; darker is more, the darkest {most:.0%}. The line is the "
         "edge of the ink."
     )
-    return Plot("maps", caption, figure)
-
-
-def _picture(
-    axes: Axes, values: Any, colours: Any, most: float, *, pixels: int | None = None
-) -> None:
-    """Draw values from white to dark, stretched over `pixels` if given."""
-    end = (pixels or len(values)) - 0.5
-    box = (-0.5, end, end, -0.5)
-    axes.imshow(values, cmap=colours, vmin=0, vmax=most, extent=box, interpolation="nearest")
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.grid(visible=False)
+    return [Plot("maps", caption, figure)]
 
 
 def tabulate(data: Data) -> list[ReportTable]:
     """Tabulate accuracy and parameters of each model."""
-    rows = [
-        [
-            name,
-            f"{column(data['runs'], 'parameters', name=name)[0]:,}",
-            spread(interval(_points(data, name)), 1, "%"),
-        ]
-        for name in MODELS
-    ]
     caption = (
         f"{data['set']}: {data['train_images']:,} training and {data['test_images']:,} test "
         f"images, {data['steps']} steps of {data['batch']} images, {len(data['seeds'])} seeds."
     )
-    return [ReportTable(caption, ["model", "parameters", "accuracy (95% interval)"], rows)]
+    columns = {
+        "model": first("name"),
+        "parameters": first("parameters", ","),
+        "accuracy (95% interval)": lambda group: spread(
+            interval([100 * share for share in column(group, "accuracy")]), 1, "%"
+        ),
+    }
+    return [grouped_table(caption, data["runs"], ("name",), columns)]

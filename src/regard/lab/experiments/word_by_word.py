@@ -10,57 +10,77 @@ English. The same steps, examples and learning rate; greedy translation of new s
 seeds.
 """
 
+from collections.abc import Callable
 from functools import partial
-from itertools import product
-from typing import Final
+from typing import Any, Final
 
 import torch
-from torch import Generator
+from torch import Generator, Tensor
 
-from regard.decoding import DecodingOptions, decode
-from regard.lab.context import ExperimentContext, MeanInterval, interval, percent
-from regard.lab.experiment import Claim, Data, Plot, ReportTable, column, verdict
-from regard.lab.plots import COLOURS, legend, new_figure
-from regard.lab.small_models import (
-    HELD_OUT,
-    LogitsOnly,
-    Rewriting,
-    TaskBatch,
-    count_parameters,
-    match_width,
-    seeded,
-    train,
-)
-from regard.models import PRESETS, SequenceModel
-from regard.seeing.draw.shapes import TEXT
+from regard.lab.context import ExperimentContext
+from regard.lab.estimates import first, grouped_table, mean, percent
+from regard.lab.experiment import Claim, Data, Plot, ReportTable, verdict
+from regard.lab.small_models import HELD_OUT, count_parameters, integers, match_width, seeded, train
+from regard.lab.translation import IdPairs, batch_of, build, translate
+from regard.symbols import SYMBOLS
 
+#: presets and their names in the evidence
 ALIGNED: Final = "rnn"
-#: presets and their names in the figure
-MODELS: Final = {
-    ALIGNED: "word by word (rnn)",
-    "seq2seq": "encoder-decoder (seq2seq)",
-    "bahdanau": "with attention (bahdanau)",
-}
+MODELS: Final = (ALIGNED, "seq2seq", "bahdanau")
 MONOTONE: Final = ("word for word", "running sum")
 REORDERING: Final = ("neighbours swapped", "last word second")
-ORDERS: Final = MONOTONE + REORDERING
+#: number of different words, and of token ids of either side
 WORDS: Final = 8
+VOCAB: Final = (len(SYMBOLS) + WORDS,) * 2
 #: lengths of the sentences in training and test
 LENGTHS: Final = range(3, 7)
 #: share of correct sentences from which a model solves a task, and below which it fails
 SOLVES: Final = 0.9
 FAILS: Final = 0.5
-#: test sentences per seed
-EXAMPLES: Final = 256
+#: test sentences of each length per seed
+EXAMPLES: Final = 64
 #: a share of correct sentences that is smaller by no more than this is as good
 AS_GOOD: Final = 0.02
 
 
-def build(preset: str, width: int) -> SequenceModel:
-    """Build a preset with one layer of GRUs; both directions of an encoder share `2 * width`."""
-    vocab = Rewriting(MONOTONE[0], WORDS).vocab
-    sizes = {"embed": width, "hidden": 2 * width, "layers": 1}
-    return PRESETS[preset](vocab, vocab, cell="gru", dropout=0.0, **sizes)
+def word_for_word(source: Tensor) -> Tensor:
+    """Translate word w to word w + 1, in its place."""
+    return (source + 1) % WORDS
+
+
+def running_sum(source: Tensor) -> Tensor:
+    """Add the word before, as in a time series."""
+    before = torch.cat([torch.zeros_like(source[:, :1]), source[:, :-1]], dim=1)
+    return (source + before) % WORDS
+
+
+def neighbours_swapped(source: Tensor) -> Tensor:
+    """Swap neighbours, two by two; a last word without a neighbour stays."""
+    order = torch.arange(source.shape[1])
+    even = source.shape[1] // 2 * 2
+    order[:even] = order[:even].view(-1, 2).flip(1).flatten()
+    return word_for_word(source[:, order])
+
+
+def last_word_second(source: Tensor) -> Tensor:
+    """Move the last word to the second place, as a German verb moves in English."""
+    return word_for_word(torch.cat([source[:, :1], source[:, -1:], source[:, 1:-1]], dim=1))
+
+
+#: translations by the order of their words
+ORDERS: Final[dict[str, Callable[[Tensor], Tensor]]] = {
+    "word for word": word_for_word,
+    "running sum": running_sum,
+    "neighbours swapped": neighbours_swapped,
+    "last word second": last_word_second,
+}
+
+
+def draw_pairs(order: str, length: int, count: int, generator: Generator) -> IdPairs:
+    """Draw sources and their translations as token ids."""
+    source = integers(WORDS, (count, length), generator)
+    sides = (source, ORDERS[order](source))
+    return list(zip(*((side + len(SYMBOLS)).tolist() for side in sides), strict=True))
 
 
 def learn(
@@ -69,150 +89,93 @@ def learn(
     order: str,
     widths: dict[str, int],
     seed: int,
-    rate: float,
-    steps: int,
-    batch: int,
     device: torch.device,
+    **budget: Any,
 ) -> dict[str, float]:
-    """Train one model; return the shares of correct words and of correct sentences."""
-    task = Rewriting(order, WORDS)
-    model = seeded(seed, build, preset, widths[preset])
+    """Train one model; return the share of new sentences that it translates correctly."""
+    model = seeded(seed, build, preset, VOCAB, widths[preset])
 
-    def draw(generator: Generator) -> TaskBatch:
+    def draw(count: int, generator: Generator) -> Any:
         length = int(torch.randint(LENGTHS[0], LENGTHS[-1] + 1, (1,), generator=generator))
-        return task.draw(batch, length, generator)
+        return batch_of(draw_pairs(order, length, count, generator))
 
-    train(LogitsOnly(model), draw, steps=steps, lr=rate, seed=seed, device=device)
-    return score(model.eval(), task, seed, device)
-
-
-def score(
-    model: SequenceModel, task: Rewriting, seed: int, device: torch.device
-) -> dict[str, float]:
-    """Return the shares of greedy translations that are correct, over all lengths."""
+    train(model, draw, seed=seed, device=device, **budget)
     generator = Generator().manual_seed(HELD_OUT + seed)
-    words = sentences = asked = 0
-    count = EXAMPLES // len(LENGTHS)
-    for length in LENGTHS:
-        src, gold = task.pairs(count, length, generator)
-        lengths, options = torch.full((count,), length), DecodingOptions(beam=1, max_len=length + 2)
-        found = decode(model, src.to(device), lengths.to(device), options)
-        for hypotheses, wanted in zip(found, gold.tolist(), strict=True):
-            written = hypotheses[0].tokens
-            sentences += written == wanted
-            words += sum(a == b for a, b in zip(written, wanted, strict=False))
-            asked += length
-    return {"words": words / asked, "sentences": sentences / (count * len(LENGTHS))}
+    tests = [pair for n in LENGTHS for pair in draw_pairs(order, n, EXAMPLES, generator)]
+    found = translate(model, tests, EXAMPLES, device)
+    right = [answer == target for answer, (_, target) in zip(found, tests, strict=True)]
+    return {"sentences": sum(right) / len(right)}
 
 
 def measure(context: ExperimentContext) -> Data:
     """Train every preset on every word order."""
-    setting = context.choose(
-        {"steps": 300, "batch": 64, "rate": 0.01}, {"steps": 2000, "batch": 256, "rate": 0.005}
-    )
-    target = count_parameters(build, "bahdanau", context.choose(16, 64))
-    sizes = {preset: match_width(partial(build, preset), target, name=preset) for preset in MODELS}
+    setting = context.budget((300, 64, 0.01), (2000, 256, 0.005))
+    target = count_parameters(build, "bahdanau", VOCAB, context.choose(16, 64))
+    sizes = {
+        preset: match_width(partial(build, preset, VOCAB), target, name=preset) for preset in MODELS
+    }
     widths = {preset: size.width for preset, size in sizes.items()}
     axes = {"order": ORDERS, "preset": MODELS, "seed": context.seeds}
     runs = context.grid("{order}: {preset}", learn, axes, widths=widths, **setting)
-    return {
-        "setting": setting,
-        "sizes": {preset: size._asdict() for preset, size in sizes.items()},
-        "runs": runs,
-    }
+    told = {preset: size._asdict() for preset, size in sizes.items()}
+    return {"setting": setting, "sizes": told, "runs": runs}
 
 
 def judge(data: Data) -> list[Claim]:
     """Judge one output per input, for orders that change and for those that do not."""
-    return [_wrong_output(data), _time_series(data)]
+    shares = {
+        (order, preset): mean(data["runs"], "sentences", order=order, preset=preset).mean
+        for order in ORDERS
+        for preset in MODELS
+    }
+    others = {o: max(shares[o, preset] for preset in MODELS if preset != ALIGNED) for o in ORDERS}
+    fails = [order for order in REORDERING if shares[order, ALIGNED] < FAILS]
+    solved = [order for order in REORDERING if others[order] >= SOLVES]
+    good = [o for o in MONOTONE if shares[o, ALIGNED] >= max(SOLVES, others[o] - AS_GOOD)]
 
+    def evidence(orders: tuple[str, ...]) -> str:
+        each = (
+            f"{order} "
+            + ", ".join(f"{shares[order, preset]:.0%} with {preset}" for preset in MODELS)
+            for order in orders
+        )
+        return f"Sentences that are right as a whole: {'; '.join(each)}."
 
-def _wrong_output(data: Data) -> Claim:
-    fails = [order for order in REORDERING if _right(data, ALIGNED, order).mean < FAILS]
-    solved = [order for order in REORDERING if max(_others(data, order).values()) >= SOLVES]
-    listed = "; ".join(
-        f"{order}: {_right(data, ALIGNED, order).mean:.0%} of sentences are right word by word "
-        f"(and {_right(data, ALIGNED, order, 'words').mean:.0%} of words), {_compared(data, order)}"
-        for order in REORDERING
-    )
-    return Claim(
-        "document 4, figure 16-2",
-        "A sentence cannot be translated word by word: an encoder-decoder that reads it first can.",
-        verdict(fails, len(fails) == len(REORDERING) == len(solved)),
-        f"{listed[0].upper()}{listed[1:]}. The aligned RNN cannot write a word before it is read, "
-        "however long it trains.",
-    )
-
-
-def _time_series(data: Data) -> Claim:
-    good = [
-        order
-        for order in MONOTONE
-        if _right(data, ALIGNED, order).mean
-        >= max(SOLVES, max(_others(data, order).values()) - AS_GOOD)
+    return [
+        Claim(
+            "document 4, figure 16-2",
+            "A sentence cannot be translated word by word: an encoder-decoder that reads it first "
+            "can.",
+            verdict(fails, len(fails) == len(REORDERING) == len(solved)),
+            f"{evidence(REORDERING)} The aligned RNN cannot write a word before it is read, "
+            "however long it trains.",
+        ),
+        Claim(
+            "document 4, figure 16-2",
+            "One output per input (a) suits time series best, where each step gets its own "
+            "prediction.",
+            verdict(good, len(good) == len(MONOTONE)),
+            f"{evidence(MONOTONE)} All have the same number of parameters and of steps.",
+        ),
     ]
-    listed = "; ".join(
-        f"{order}: {_right(data, ALIGNED, order).mean:.0%} of sequences are right one step at a "
-        f"time, {_compared(data, order)}"
-        for order in MONOTONE
-    )
-    return Claim(
-        "document 4, figure 16-2",
-        "One output per input (a) suits time series best, where each step gets its own prediction.",
-        verdict(good, len(good) == len(MONOTONE)),
-        f"{listed[0].upper()}{listed[1:]}. All have the same number of parameters and of steps.",
-    )
-
-
-def _right(data: Data, preset: str, order: str, unit: str = "sentences") -> MeanInterval:
-    return interval(column(data["runs"], unit, preset=preset, order=order))
-
-
-def _others(data: Data, order: str) -> dict[str, float]:
-    """Return the shares of correct sentences of the encoder-decoders."""
-    return {name: _right(data, name, order).mean for name in MODELS if name != ALIGNED}
-
-
-def _compared(data: Data, order: str) -> str:
-    return ", ".join(f"{share:.0%} with {name}" for name, share in _others(data, order).items())
 
 
 def draw(data: Data) -> list[Plot]:
-    """Draw the share of correct sentences for each order and model."""
-    figure, (axes,) = new_figure()
-    width = 0.8 / len(MODELS)
-    for place, (preset, title) in enumerate(MODELS.items()):
-        shares = [_right(data, preset, order) for order in ORDERS]
-        means = [share.mean for share in shares]
-        below = [share.mean - max(0.0, share.low) for share in shares]
-        above = [min(1.0, share.high) - share.mean for share in shares]
-        spots = [spot + (place - 1) * width for spot in range(len(ORDERS))]
-        axes.bar(spots, means, width, color=COLOURS[place], label=title, zorder=2)
-        axes.errorbar(spots, means, [below, above], fmt="none", ecolor=TEXT, capsize=3, zorder=3)
-    axes.set_xticks(range(len(ORDERS)), ORDERS)
-    axes.set(ylim=(0, 1.03), ylabel="share of correct sentences", xlabel="word order")
-    axes.set_title("Translating word by word, and after reading the whole")
-    legend(axes, below=True)
-    caption = (
-        "Sentences that are right as a whole, translated greedily, with 95% intervals over seeds. "
-        "Two orders keep words in place (left), two move them (right)."
-    )
-    return [Plot("word-by-word", caption, figure)]
+    """Draw nothing: the table has it all."""
+    return []
 
 
 def tabulate(data: Data) -> list[ReportTable]:
-    """Tabulate parameters and the shares of correct words and sentences."""
+    """Tabulate parameters and the shares of correct sentences."""
     setting = data["setting"]
-    rows = [
-        [
-            order, preset, f"{data['sizes'][preset]['parameters']:,}",
-            *(percent(_right(data, preset, order, unit)) for unit in ("words", "sentences")),
-        ]
-        for order, preset in product(ORDERS, MODELS)
-    ]  # fmt: skip
     caption = (
         f"{setting['steps']} steps of {setting['batch']} sentences of {LENGTHS[0]} to "
         f"{LENGTHS[-1]} words, learning rate {setting['rate']:g}."
     )
-    columns = ["word order", "preset", "parameters", "correct words", "correct sentences"]
-    return [ReportTable(caption, columns, rows)]
+    columns = {
+        "word order": first("order"),
+        "preset": first("preset"),
+        "parameters": lambda group: f"{data['sizes'][group[0]['preset']]['parameters']:,}",
+        "correct sentences": lambda group: percent(mean(group, "sentences")),
+    }
+    return [grouped_table(caption, data["runs"], ("order", "preset"), columns)]

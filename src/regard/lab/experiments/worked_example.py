@@ -1,17 +1,14 @@
 """A published worked example of self-attention, recomputed, with a verdict on each number.
 
-The example takes four vectors as queries and keys, and four as values, and follows the first query
-through scores, scaled scores, weights and context. Each printed number is compared with the right
-one, and with the one that follows from the numbers printed a stage before. The second comparison
-tells a mistake from the consequence of an earlier one.
-
 Question: Are the numbers of the example that is computed by hand right?
 
-Method: The example's queries, keys and values go through `ops.dot_product_attention` in float64.
-Every printed number is compared, at its two digits, with the right one and with what its formula
-gives for the numbers printed one stage before: right; carried over from an earlier mistake; or
-wrong in itself. A stage holds if all its numbers are right, holds with limits if some are carried
-over, and does not hold if one is wrong in itself. No chance, no training.
+Method: The example takes four vectors as queries and keys, and four as values, and follows the
+first query through scores, scaled scores, weights and context. They go through
+`ops.dot_product_attention` in float64. Every printed number is compared, at its two digits, with
+the right one and with what its formula gives for the numbers printed one stage before: right;
+carried over from an earlier mistake; or wrong in itself. A stage holds if all its numbers are
+right, holds with limits if some are carried over, and does not hold if one is wrong in itself. No
+chance, no training.
 """
 
 from typing import Final, NamedTuple
@@ -24,9 +21,11 @@ from regard.lab.context import ExperimentContext
 from regard.lab.experiment import Claim, Data, Plot, ReportTable, verdict
 from regard.lab.plots import COLOURS, MARKERS, legend, new_figure
 
-KEY: Final = [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9], [1.0, 1.1, 1.2]]
-VALUE: Final = [[1.0, 1.1, 1.2], [1.3, 1.4, 1.5], [1.6, 1.7, 1.8], [1.9, 2.0, 2.1]]
-
+KEY: Final = torch.tensor(
+    [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6], [0.7, 0.8, 0.9], [1.0, 1.1, 1.2]], dtype=torch.float64
+)
+VALUE: Final = KEY + 0.9
+SCALE: Final = KEY.shape[1] ** -0.5
 #: the numbers that the example prints for its first query
 PRINTED: Final = {
     "score": [0.14, 0.35, 0.56, 0.77],
@@ -66,13 +65,8 @@ class PrintedNumber(NamedTuple):
 
     def cells(self) -> tuple[str, ...]:
         """Return the row of a table."""
-        return (
-            f"{self.stage} {self.number}",
-            f"{self.printed:.2f}",
-            f"{self.follows:.4f}",
-            f"{self.right:.4f}",
-            self.verdict,
-        )
+        numbers = f"{self.printed:.2f}", f"{self.follows:.4f}", f"{self.right:.4f}"
+        return f"{self.stage} {self.number}", *numbers, self.verdict
 
 
 def agrees(printed: float, exact: float) -> bool:
@@ -80,36 +74,21 @@ def agrees(printed: float, exact: float) -> bool:
     return abs(printed - exact) <= 0.005 + 1e-9
 
 
-def right() -> dict[str, Tensor]:
-    """Return all stages of the first query, as regard computes them."""
-    key, value = _tensor(KEY), _tensor(VALUE)
-    query, scale = key[:1], key.shape[1] ** -0.5
-    scores = query @ key.T
+def printed_numbers() -> list[PrintedNumber]:
+    """Return every number of the example, in order, with those that regard computes."""
     context, weights = ops.dot_product_attention(
-        query[None, None], key[None, None], value[None, None], scale=scale, need_weights=True
+        KEY[None, None, :1], KEY[None, None], VALUE[None, None], scale=SCALE, need_weights=True
     )
     assert weights is not None
-    stages = (scores, scores * scale, weights, context)
-    return {name: stage.flatten() for name, stage in zip(PRINTED, stages, strict=True)}
-
-
-def follows() -> dict[str, Tensor]:
-    """Return each stage computed from the numbers printed for the stage before it."""
-    printed = {name: _tensor(numbers) for name, numbers in PRINTED.items()}
-    return {
-        "score": right()["score"],
-        "scaled score": printed["score"] * len(KEY[0]) ** -0.5,
-        "weight": ops.masked_softmax(printed["scaled score"][None, None, None], None).flatten(),
-        "context": printed["weight"] @ _tensor(VALUE),
-    }
-
-
-def printed_numbers() -> list[PrintedNumber]:
-    """Return every number of the example, in order."""
-    ours, theirs = right(), follows()
+    scores = KEY @ KEY[0]
+    right = (scores, scores * SCALE, weights.flatten(), context.flatten())
+    # each stage from the numbers printed for the one before
+    before: list[Tensor] = [torch.tensor(stage).double() for stage in PRINTED.values()]
+    soft = ops.masked_softmax(before[1][None, None, None], None).flatten()
+    follows = (scores, before[0] * SCALE, soft, before[2] @ VALUE)
     return [
-        PrintedNumber(stage, i + 1, number, theirs[stage][i].item(), ours[stage][i].item())
-        for stage, numbers in PRINTED.items()
+        PrintedNumber(stage, i + 1, number, theirs[i].item(), ours[i].item())
+        for (stage, numbers), theirs, ours in zip(PRINTED.items(), follows, right, strict=True)
         for i, number in enumerate(numbers)
     ]
 
@@ -119,29 +98,62 @@ def measure(context: ExperimentContext) -> Data:
     return {"lines": [list(line) for line in printed_numbers()]}
 
 
+def stages(data: Data) -> dict[str, list[PrintedNumber]]:
+    """Return the numbers of each stage."""
+    lines = [PrintedNumber(*line) for line in data["lines"]]
+    return {stage: [line for line in lines if line.stage == stage] for stage in FORMULAS}
+
+
 def judge(data: Data) -> list[Claim]:
     """Judge each stage, and the conclusion of the example."""
-    found = _lines(data)
-    claims = [
-        _judge_stage(stage, [line for line in found if line.stage == stage]) for stage in FORMULAS
+    claims = []
+    for stage, found in stages(data).items():
+        verdicts = [line.verdict for line in found]
+        counted = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in (RIGHT, CARRIED, WRONG))
+        printed, exact, own = (
+            ", ".join(f"{line[place]:.{digits}f}" for line in found)
+            for place, digits in ((2, 2), (4, 4), (3, 4))
+        )
+        claims.append(
+            Claim(
+                "document 5, section 4",
+                f"For the first query, {stage} ({FORMULAS[stage]}): {printed}.",
+                verdict(WRONG not in verdicts, CARRIED not in verdicts),
+                f"Of {len(found)} numbers {counted}. Right: {exact}; from its own numbers a stage "
+                f"before: {own}.",
+            )
+        )
+    weights = [line.right for line in stages(data)["weight"]]
+    least, most, even = min(weights), max(weights), 1 / len(weights)
+    takes_in = least >= ATTENDS * even
+    return [
+        *claims,
+        Claim(
+            "document 5, section 4",
+            "The output of the first position takes in all the others, not its own alone.",
+            verdict(takes_in, takes_in),
+            f"With the right weights, too: they go from {least:.4f} to {most:.4f}, and an even "
+            f"spread is {even:.4f}. The greatest goes to key {1 + weights.index(most)}; the "
+            f"query's own gets {weights[0]:.4f}.",
+        ),
     ]
-    return [*claims, _judge_conclusion([line.right for line in found if line.stage == "weight"])]
 
 
 def draw(data: Data) -> list[Plot]:
     """Draw each stage's numbers: printed, following from the stage before, right."""
     figure, axes = new_figure(columns=2, rows=2)
-    for at, stage in zip(axes, FORMULAS, strict=True):
-        found = [line for line in _lines(data) if line.stage == stage]
-        for i, kind in enumerate(("right", "follows", "printed")):
+    kinds = (("right", 4, 0), ("from the stage before", 3, 2), ("printed", 2, 1))
+    for at, (stage, found) in zip(axes, stages(data).items(), strict=True):
+        for i, (label, place, colour) in enumerate(kinds):
             x = [line.number + (i - 1) * 0.16 for line in found]
-            y = [getattr(line, kind) for line in found]
-            label = {"follows": "from the stage before"}.get(kind, kind)
-            at.plot(x, y, MARKERS[i], color=COLOURS[(0, 2, 1)[i]], label=label)
-        at.set_title(f"{stage}: {FORMULAS[stage]}")
-        at.set_xticks([line.number for line in found])
-        at.set_xlabel("entry" if stage == "context" else "key i")
-        at.set_ylabel(stage)
+            y = [line[place] for line in found]
+            at.plot(x, y, MARKERS[i], color=COLOURS[colour], label=label)
+        at.set(
+            title=f"{stage}: {FORMULAS[stage]}",
+            xticks=[line.number for line in found],
+            xlabel="entry" if stage == "context" else "key i",
+            ylabel=stage,
+        )
     legend(axes[0], below=True)
     caption = (
         "The numbers of the worked example, stage by stage. Where all three marks stand level the "
@@ -153,43 +165,5 @@ def draw(data: Data) -> list[Plot]:
 
 def tabulate(data: Data) -> list[ReportTable]:
     """Tabulate every number."""
-    rows = [line.cells() for line in _lines(data)]
+    rows = [line.cells() for found in stages(data).values() for line in found]
     return [ReportTable("Every printed number beside the two of ours", HEADER, rows)]
-
-
-def _tensor(rows: list[float] | list[list[float]]) -> Tensor:
-    return torch.tensor(rows, dtype=torch.float64)
-
-
-def _lines(data: Data) -> list[PrintedNumber]:
-    return [PrintedNumber(*line) for line in data["lines"]]
-
-
-def _judge_stage(stage: str, found: list[PrintedNumber]) -> Claim:
-    verdicts = [line.verdict for line in found]
-    counted = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in (RIGHT, CARRIED, WRONG))
-    printed = ", ".join(f"{line.printed:.2f}" for line in found)
-    exact = ", ".join(f"{line.right:.4f}" for line in found)
-    own = ", ".join(f"{line.follows:.4f}" for line in found)
-    after = "" if stage == "score" else f"; from its own numbers a stage before: {own}"
-    return Claim(
-        source="document 5, section 4",
-        text=f"For the first query, {stage} ({FORMULAS[stage]}): {printed}.",
-        verdict=verdict(WRONG not in verdicts, CARRIED not in verdicts),
-        evidence=f"Of {len(found)} numbers {counted}. Right: {exact}{after}.",
-    )
-
-
-def _judge_conclusion(weights: list[float]) -> Claim:
-    least, even = min(weights), 1 / len(weights)
-    greatest = 1 + weights.index(max(weights))
-    return Claim(
-        source="document 5, section 4",
-        text="The output of the first position takes in all the others, not its own alone.",
-        verdict=verdict(least >= ATTENDS * even, least >= ATTENDS * even),
-        evidence=(
-            f"With the right weights, too: they go from {least:.4f} to {max(weights):.4f}, and an "
-            f"even spread is {even:.4f}. The greatest goes to key {greatest}; the query's own gets "
-            f"{weights[0]:.4f}."
-        ),
-    )
