@@ -179,7 +179,7 @@ def test_what_goes_wrong_in_the_program_is_one_sentence(bahdanau, tmp_path):
         "decode.py: beam must be at least 1, but it is 0: choose a larger number."
     )
     assert said(bahdanau.folder, "--beam", "2", "--nbest", "3") == (
-        "decode.py: nbest must be at most beam = 2, but it is 3: widen the beam."
+        "decode.py: nbest must be at most beam = 2, but it is 3: set beam=3, or ask for fewer."
     )
     assert "batch must be at least 1" in said(bahdanau.folder, "--batch", "0")
     assert "nowhere.txt" in said(bahdanau.folder, "nowhere.txt")

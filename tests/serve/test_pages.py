@@ -1,15 +1,14 @@
 """The pages: what they may load, and what they are made of."""
 
-import html
 import re
 
 
 def test_the_page_is_served_with_a_policy_that_names_its_scripts(client):
     answer = client.get("/")
     assert answer.headers["content-type"].startswith("text/html")
-    assert answer.headers["content-security-policy"] == "frame-ancestors 'none'"
-    said = re.search(r'Content-Security-Policy" content="([^"]*)"', answer.text)[1]
-    rules = dict(rule.strip().split(" ", 1) for rule in html.unescape(said).split(";"))
+    said = answer.headers["content-security-policy"].removesuffix("; frame-ancestors 'none'")
+    assert f'content="{said}"' in answer.text  # as the page itself has it
+    rules = dict(rule.strip().split(" ", 1) for rule in said.split(";"))
     assert rules["default-src"] == "'none'"
     assert rules["connect-src"] == "'self'"
     assert "unsafe" not in rules["script-src"]

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from regard.seeing.page import html_page
-from regard.seeing.page.writer import module_names, text_of
+from regard.seeing.page.writer import module_names, policy, text_of
 from regard.serve import http_errors
 from regard.serve.http_errors import ServeError
 from regard.serve.limits import Limits
@@ -117,8 +117,7 @@ def _add_pages(app: FastAPI, models: Models, limits: Limits) -> None:
     @app.get("/", include_in_schema=False)
     @app.head("/", include_in_schema=False)
     async def live() -> Response:
-        # the page itself says what it may load
-        headers = {"Content-Security-Policy": "frame-ancestors 'none'"}
+        headers = {"Content-Security-Policy": f"{policy(live=True)}; frame-ancestors 'none'"}
         return HTMLResponse(html_page.render_live(models.page_info(limits)), headers=headers)
 
     @app.get("/page/{name}", include_in_schema=False)

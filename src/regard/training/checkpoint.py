@@ -20,7 +20,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from regard import safe_read
-from regard.atomic_files import content_checksum, file_checksum, write_atomic
+from regard.atomic_files import content_checksum, file_checksum, json_checksum, write_atomic
 from regard.errors import RegardError
 from regard.training.evaluator import DevMetric, Evaluation
 from regard.training.optimization import Learner, with_prefix
@@ -79,8 +79,7 @@ def save_checkpoint(folder: Path, step: int, checkpoint: Checkpoint, *, kept: in
         path.with_suffix(".json").unlink(missing_ok=True)  # it belongs to other tensors
         write_atomic(path, content)
     record = {"step": step, "checksum": checksum, "numbers": numbers}
-    text = json.dumps(record, sort_keys=True)
-    sealed = {"record": record, "checksum": content_checksum(text.encode())}
+    sealed = {"record": record, "checksum": json_checksum(record)}
     write_atomic(path.with_suffix(".json"), json.dumps(sealed, sort_keys=True).encode())
     others = [other for other in _paths(folder) if other != path]
     finished = [other for other in others if _is_finished(other)]
@@ -204,8 +203,7 @@ def _verified(path: Path) -> Checkpoint:
     """Return the checkpoint of a tensor file; raises ValueError if it is invalid."""
     record = path.with_suffix(".json")
     sealed = safe_read.read_json(record, inside=path.parent)
-    text = json.dumps(sealed["record"], sort_keys=True)
-    if content_checksum(text.encode()) != sealed["checksum"]:
+    if json_checksum(sealed["record"]) != sealed["checksum"]:
         raise ValueError("its record does not match its checksum")
     content = safe_read.read_bytes(path, physical_memory(), inside=path.parent)
     if content_checksum(content) != sealed["record"]["checksum"]:

@@ -46,15 +46,19 @@ def render_page(name: str, title: str, *, script: str = "", live: bool = False, 
         live: whether it may ask the server that it comes from, and load its modules.
         data: for the template.
     """
+    own = {"title": title, "policy": policy(script, live=live), "script": script, "live": live}
+    return template(name).render(own, style=text_of("style.css"), version=__version__, **data)
+
+
+def policy(script: str = "", *, live: bool = False) -> str:
+    """Return the content security policy of a page with this script; see `render_page`."""
     allowed = ["'self'"] * live + [script_hash(script)] * bool(script)
     scripts = f"script-src {' '.join(allowed)}; " if allowed else ""
     asks = "; connect-src 'self'" if live else ""
-    policy = (
+    return (
         f"default-src 'none'; style-src 'unsafe-inline'; {scripts}img-src data: blob:; "
         f"base-uri 'none'; form-action 'none'{asks}"
     )
-    own = {"title": title, "policy": policy, "script": script, "live": live}
-    return template(name).render(own, style=text_of("style.css"), version=__version__, **data)
 
 
 @cache
