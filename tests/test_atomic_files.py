@@ -1,8 +1,9 @@
+import errno
 import os
 
 import pytest
 
-from regard.atomic_files import atomic_output, check_output, incremental_output
+from regard.atomic_files import atomic_folder, atomic_output, check_output, incremental_output
 from regard.data.text_files import fingerprint
 from regard.errors import DataError
 
@@ -26,6 +27,17 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
         file.write(b"new" * (1 // 0))
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_folder_is_whole_or_not_there(tmp_path):
+    with pytest.raises(OSError) as caught, atomic_folder(tmp_path / "new") as folder:
+        raise OSError(errno.ENOSPC, "No room", str(folder / "file"))
+    assert caught.value.filename == str(tmp_path / "new")
+    assert os.listdir(tmp_path) == []
+    with atomic_folder(tmp_path / "new") as folder:
+        (folder / "file").touch()
+        assert not (tmp_path / "new").exists()
+    assert os.listdir(tmp_path / "new") == ["file"]
 
 
 def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):

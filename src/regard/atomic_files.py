@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Annotated, Any, ClassVar, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -35,19 +36,42 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
     names `path`, since a full disk does not say which file has no room.
     """
     part = _part_of(path)
+    with _named(path, part):
+        try:
+            with open(part, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, path)
+            fsync_folder(path.parent)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a folder that gets the name `path` once all of it is written, and goes otherwise.
+
+    An OSError names `path`, which may be a folder without files.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as place, _named(path, place):
+        folder = Path(place) / path.name
+        folder.mkdir()
+        yield folder
+        folder.rename(path)
+
+
+@contextmanager
+def _named(path: Path, temporary: PathLike) -> Iterator[None]:
+    """Have an OSError that names no file, or a temporary one, name what that is to be."""
     try:
-        with open(part, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-        fsync_folder(path.parent)
+        yield
     except OSError as error:
-        if error.errno is not None and error.filename in (None, str(part)):
+        own = error.filename is None or str(error.filename).startswith(str(temporary))
+        if error.errno is not None and own:
             error.filename = str(path)
         raise
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def write_atomic(path: Path, content: bytes) -> None:

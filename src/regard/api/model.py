@@ -37,6 +37,7 @@ from regard.api.tables import (
     table_sources,
 )
 from regard.api.word_alignment import align_best
+from regard.atomic_files import atomic_folder
 from regard.data import Pair, Tokenizer, require_tokenizer
 from regard.decoding import Ensemble
 from regard.decoding_options import check_least
@@ -485,7 +486,8 @@ class Model:
         run = self._only_run()
         path = _check_new_folder(folder, run)
         try:
-            shutil.copytree(run, path, dirs_exist_ok=True, symlinks=True)
+            with atomic_folder(path) as place:
+                shutil.copytree(run, place, dirs_exist_ok=True, symlinks=True)
         except OSError as error:
             # several files that could not be copied come as a list
             reason = error.strerror or str(error)[:200]

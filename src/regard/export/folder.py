@@ -4,7 +4,6 @@ import hashlib
 import inspect
 import json
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 
 from regard import decoding_options, errors, extras, ops, safe_read, symbols
 from regard.api import bundled_models
+from regard.atomic_files import atomic_folder
 from regard.data import lookup_codecs, text_codec
 from regard.decoding import DecodingOptions, decode
 from regard.errors import ArgumentError, ExportError
@@ -153,14 +153,10 @@ def export(run: str | Path, output: str | Path | None = None) -> ExportResult:
             f"an exported model must have regard's own layers, but {found} trains one of "
             f"transformers: `regard export {found} --to transformers` writes it merged."
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as name:
-        folder = Path(name) / path.name
-        folder.mkdir()
+    with atomic_folder(path) as folder:
         manifest = _write(saved, found, folder)
         _write_manifest(manifest, folder)
         (folder / "README.md").write_text(_readme(manifest), encoding="utf-8")
-        folder.rename(path)
     return ExportResult(path, manifest["verified"]["largest_difference"], manifest)
 
 

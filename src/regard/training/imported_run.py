@@ -1,10 +1,9 @@
 """Runs of models that transformers has trained: their folder becomes a run folder."""
 
-import tempfile
 from pathlib import Path
 
 from regard import safe_read
-from regard.atomic_files import write_atomic
+from regard.atomic_files import atomic_folder, write_atomic
 from regard.errors import ArgumentError
 from regard.imported import ImportedFolder, write_folder
 from regard.pretrained import PromptModel, is_pretrained
@@ -41,17 +40,13 @@ def write_transformers(run: str | Path, output: str | Path | None = None) -> Pat
     if path.exists() or path.is_symlink():
         raise ArgumentError("-o", "be a new folder", f"{path}, which exists", "choose another")
     saved = folder.load()
-    if isinstance(saved.model, PromptModel):
-        save_merged(saved.model, saved.config.start, path)
-        return path
     card = safe_read.read_text(folder.card_file) if folder.card_file.is_file() else ""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as place:
-        made = Path(place) / path.name
-        made.mkdir()
-        preset = saved.config.preset
-        write_folder(saved.model, saved.task.encoders, preset, made, name=name, card=card)
-        made.rename(path)
+    with atomic_folder(path) as made:
+        if isinstance(saved.model, PromptModel):
+            save_merged(saved.model, saved.config.start, made)
+        else:
+            preset = saved.config.preset
+            write_folder(saved.model, saved.task.encoders, preset, made, name=name, card=card)
     return path
 
 
