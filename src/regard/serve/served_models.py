@@ -195,7 +195,7 @@ class ServedRun:
         else:
             target, beam = forced + 1, 1
         beam = max(beam, dict(key.search).get("num_samples", 0))
-        return length + 1 + beam * target
+        return int(length + 1 + beam * target)
 
     def traces(
         self, sources: Sequence[Any], targets: Sequence[str] | None, key: BatchKey
