@@ -24,6 +24,24 @@ def test_few_minutes_over_many_examples_take_a_high_rate_and_counted_vectors():
     assert fill_settings(texts, MANY._replace(scales_batches=False)).batch_tokens == 1024
 
 
+def test_a_gpu_that_reads_few_pairs_many_times_learns_them_by_two_passes_that_agree():
+    on_gpu = Facts(examples=29_000, tokens=30.0, on_gpu=True)
+
+    def chosen(facts=on_gpu, preset="transformer", **settings):
+        values = fill_settings(make_config({"preset": preset, **settings}), facts)
+        return values.rdrop, values.model.get("tied", "none")
+
+    assert chosen() == chosen(minutes=3) == chosen(steps=6_000) == (3.0, "output")
+    assert chosen(preset="bahdanau") == (3.0, "none")
+    assert chosen(rdrop=0) == (0.0, "none")
+    assert chosen(tied="none") == (3.0, "none")
+    few = [{"minutes": 1}, {"epochs": 9}, {"steps": 900}, {"teacher": ["runs/a"]}, {"start": "g2p"}]
+    other = [{"examples": 99_000}, {"on_gpu": False}, {"writes": False}]
+    found = [chosen(**settings) for settings in few]
+    found += [chosen(on_gpu._replace(**facts)) for facts in other]
+    assert set(found) == {(0.0, "none")}
+
+
 def interval(per_epoch=125, dev_share=0.05, **settings):
     return evaluation_interval(make_config(settings), per_epoch, dev_share)
 

@@ -307,6 +307,7 @@ def _facts(data: EncodedData, fabric: Fabric) -> Facts:
         scales_batches=task.input.facts.scales_batches,
         has_sources=task.has_sources,
         labels=bool(task.labels),
+        writes=task.numbers is None and not task.labels,
     )
 
 
