@@ -123,7 +123,7 @@ FILES = {
     "forms.tsv": _text(tagged_pairs(60)),
     "gold.txt": _text("0-0 1-1\n" * 60),
     **dict.fromkeys(("texts.txt", "text.txt", "train.txt", "valid.txt", "test.txt"), _TEXTS),
-    **dict.fromkeys(("words.txt", "input.txt"), _text("attention\nregard\n")),
+    "words.txt": _text("attention\nregard\n"),
     "prompts.txt": _text("the cat\nthe dog\n"),
     "chapter.txt": _text("the cat sat on a mat and the dog ran to a tree"),
     "reviews.tsv": _toy("labels"),

@@ -24,6 +24,7 @@ from imported.zoo import (
 )
 from regard.errors import RegardError
 from regard.imported import ImportRefusedError
+from regard.imported.families import FAMILIES
 from regard.pretrained.folder import load_config, load_tokenizer
 from regard.training.imported_run import import_run
 
@@ -55,6 +56,8 @@ def test_commands_import(folders, tmp_path):
     assert regard.load(tmp_path / "run").config.preset == "lm-transformer"
     again = command("import", path, "-o", tmp_path / "run")
     assert "must be new" in again.stderr
+    said = command("import", "--help").stdout.lower().replace("-", "")
+    assert all(re.sub("[-_]|(?<=xlm-r)oberta", "", name) in said for name in FAMILIES)
 
 
 @pytest.mark.sample(2)

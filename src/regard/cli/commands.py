@@ -401,8 +401,9 @@ class AlignArgs:
 class ImportArgs:
     """Import a model of transformers into a run folder.
 
-    GPT-2, Llama, Mistral, Qwen2, Gemma, Marian, BART, mBART, Pegasus, M2M100, T5, mT5; and BERT,
-    RoBERTa, XLM-R, DistilBERT and ALBERT to start classifiers from. Its outputs stay the same.
+    GPT-2, Llama, Mistral, Qwen2, Gemma, Marian, BART, mBART, Pegasus, M2M100, T5, mT5, Whisper; and
+    BERT, RoBERTa, XLM-R, DistilBERT, ALBERT and ViT to start classifiers from. Its outputs stay
+    the same.
     """
 
     folder: Path = argument("FOLDER", "A folder that save_pretrained of transformers wrote.")
