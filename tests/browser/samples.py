@@ -112,8 +112,8 @@ def written():
     read = Text.of(["<s>", "the", "cat", "sat"])
     map_ = Map.of("decoder-self", 0, peaked(4, 4, causal=True))
     rows = replace(map_, weights=map_.weights[:, 2:], rows="target", columns="source")
-    scores = np.array([[0, 1, 2, 0], [0, 1, 2, 3]], dtype=np.float32)
-    derived = {"ablation": scores, f"gradient versus {HOSTILE[0]}": scores}
+    scores = np.array([[-0.01, 1, -2, 0], [0, 1, 2, 3]], dtype=np.float32)
+    derived = {"ablation": scores / 1000, f"gradient versus {HOSTILE[0]}": scores}
     return Trace(read, Text.of(["sat", "down"]), (rows,), derived=derived)
 
 

@@ -259,6 +259,8 @@ def test_inputs_that_were_not_read_yet_are_not_listed(visit):
     page = visit("written", "#tab=checks&row=0")
     inputs = page.locator("table.checks tbody th")
     assert inputs.all_inner_texts() == ["<s>", "the", "cat"]
+    costs = page.locator("table.checks tbody td:nth-child(3) .value").all_inner_texts()
+    assert costs == [">−0.0001", "0.0010", "−0.0020"]  # of a largest cost of 0.003
     page = visit("written", "#tab=checks&row=1")
     assert page.locator("table.checks tbody th").count() == 4
     titles = page.inner_text("table.checks thead")

@@ -11,6 +11,7 @@ from browser.test_live import live  # noqa: F401  (a fixture)
 from browser.test_page import until_here
 from regard.seeing import Map
 from regard.seeing.attribution.interventions import Intervention, WhatIf
+from regard.seeing.trace.storage import to_json
 
 
 def changed(trace):
@@ -56,13 +57,26 @@ def test_other_answers_are_listed_and_looked_at(asked):
     address, question = asked.questions[-1]
     assert address == "api/answers"
     assert (question["nbest"], question["text"]) == (2, "the cat")
+    usual, bare = asked.answer, to_json(replace(asked.trace, derived={}, checks={}))
+
+    def answer(route, address):
+        return route.fulfill(json=bare) if address == "api/run" else usual(route, address)
+
+    asked.answer = answer
     asked.click(".answers button >> nth=1")
     until_here(asked, lambda: asked.questions[-1][0] == "api/run")
+    assert asked.questions[-1][1]["target"] == "deux"
+    asked.click("#tab-checks")
+    asked.click("text=Measure now")  # of what is shown
+    until_here(asked, lambda: asked.questions[-1][0] == "api/check")
     assert asked.questions[-1][1]["target"] == "deux"
     asked.fill(".fields input >> nth=2", "0.7")
     asked.click("button:has-text('Sample')")
     until_here(asked, lambda: "temperature" in asked.questions[-1][1])
     assert asked.questions[-1][1]["temperature"] == 0.7
+    asked.wait_for_selector(".answers li")
+    asked.fill("#live-text", "a dog")
+    until_here(asked, lambda: asked.locator(".answers li").count() == 0)
     assert asked.wrong == []
 
 

@@ -52,6 +52,8 @@ function collected(app, names) {
   for (const name of names) found.push({ name, ...trace.derived[name] });
   for (const one of found) {
     one.top = one.values.reduce((a, b) => Math.max(a, Math.abs(b)), 1e-9);
+    // two figures of the largest
+    one.digits = one.top > 1e-9 ? Math.max(2, 1 - Math.floor(Math.log10(one.top))) : 2;
   }
   return found;
 }
@@ -121,7 +123,7 @@ function bar(measure, row, column) {
   const found = value(measure, row, column);
   const width = `${((100 * Math.abs(found)) / measure.top).toFixed(1)}%`;
   const inner = h("i", { class: found < 0 ? "less" : null, style: { width } });
-  const digits = found <= -0.005 ? `−${number(-found)}` : number(Math.max(0, found));
+  const digits = number(found, measure.digits);
   return [h("span", { class: "bar", "aria-hidden": "true" }, inner), h("span", { class: "value" }, digits)];
 }
 
@@ -205,7 +207,7 @@ function list(found) {
 
 function worded(item) {
   if (item === null || item === undefined) return "–";
-  if (typeof item === "number") return Number.isInteger(item) ? String(item) : item.toFixed(2);
+  if (typeof item === "number") return Number.isInteger(item) ? String(item) : number(item);
   if (Array.isArray(item)) {
     const some = item.slice(0, 40).map((one) => (typeof one === "object" ? JSON.stringify(one) : worded(one)));
     return some.join(", ") + (item.length > 40 ? `, … (${item.length})` : "");

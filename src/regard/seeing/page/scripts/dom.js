@@ -52,11 +52,12 @@ export function bdi(text, attributes) {
   return found;
 }
 
-/** A weight with two digits; one that would round to zero is marked as small. */
-export function number(value) {
+/** A number with so many digits; one that would round to zero is marked as small. */
+export function number(value, digits = 2) {
   if (!Number.isFinite(value)) return "–";
-  if (value > 0 && value < 0.005) return "<0.01";
-  return value.toFixed(2);
+  const [sign, size, least] = [value < 0 ? "−" : "", Math.abs(value), 10 ** -digits];
+  if (size > 0 && size < least / 2) return `${sign && ">"}${sign || "<"}${least.toFixed(digits)}`;
+  return `${sign}${size.toFixed(digits)}`;
 }
 
 /** Throttles `act` to one call per frame, with the newest state. */

@@ -298,6 +298,7 @@ export class Live {
       return;
     }
     this.hasForecast(false);
+    this.whatIf.forced = {};
     const label = question.text ?? (question.file && this.file?.name) ?? trace.source.text;
     await this.app.show(trace, label);
     if (this.model.target?.tokenizer !== "numbers") this.whatIf.show(this.app.trace);
@@ -318,12 +319,12 @@ export class Live {
     });
   }
 
-  /** Runs the checks for the shown text. */
+  /** Runs the checks for the shown text, and for the answer that was forced. */
   async check(app) {
     this.asked?.abort();
     await this.during(async (signal) => {
       this.say(t("page.live.measuring"));
-      const question = this.question();
+      const question = { ...this.question(), ...this.whatIf.forced };
       const trace = await (await post("api/check", question, signal)).json();
       await app.show(trace, question.text ?? trace.source.text);
       await app.set({ tab: "checks" });

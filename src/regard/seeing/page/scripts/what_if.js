@@ -37,6 +37,7 @@ export class WhatIf {
     this.trace = trace;
     this.root.hidden = false;
     this.answer.textContent = trace.target.text;
+    this.answers.replaceChildren(); // those of another text
     this.copied.textContent = "";
     this.beam.box.value = this.live.model.beam ?? 5;
     const tokens = trace.source.tokens.map((token, i) => [token, i]).filter(([token]) => !token.special && token.span);
@@ -110,6 +111,7 @@ export class WhatIf {
     return this.live.request("api/run", { target }, async (trace) => {
       await this.live.app.show(trace, trace.source.text);
       this.answer.textContent = trace.target.text;
+      this.forced = { target };
     });
   }
 
