@@ -10,7 +10,7 @@ import pytest
 from jobs.toys import ShoutTask, rows_in
 from regard.errors import ArgumentError
 from regard.jobs import LocalExecutor, find_shards, run_job
-from regard.jobs.runner import JobError, LoadedTask
+from regard.jobs.runner import JobError, JobTask
 from regard.tasks import NumberPrediction
 
 LINES = [f"w{i}" for i in range(40)]
@@ -57,7 +57,7 @@ def test_bad_sources_become_rows_with_an_error(tmp_path):
 
 def test_a_number_is_whole_and_has_no_score():
     trace = SimpleNamespace(target=SimpleNamespace(text="1e+12"))
-    row = LoadedTask._row(SimpleNamespace(several=False), NumberPrediction(1e12 + 0.25, trace))
+    row = JobTask._row(SimpleNamespace(several=False), NumberPrediction(1e12 + 0.25, trace))
     assert row == {"text": "1000000000000.25", "score": None}
 
 

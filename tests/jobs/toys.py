@@ -23,10 +23,6 @@ class ShoutTask:
         self.marker, self.name, self.options = marker, model, options
         self.blocks = []
 
-    @property
-    def model(self):
-        return self
-
     def describe(self):
         return {"task": "shout", **self.options}
 
@@ -34,7 +30,7 @@ class ShoutTask:
         return self.name
 
     def load(self):
-        return self
+        pass
 
     def records(self, shard):
         return read_records(shard, self.options.get("columns"), 30, lambda value, line: None)

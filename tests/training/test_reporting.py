@@ -57,5 +57,6 @@ def test_what_was_kept_survives_a_stop_and_later_steps_are_forgotten(make_task):
     assert [row["step"] for row in again.history] == [3, 6]
     again.write({"step": 9, "tokens": 9, "seconds": 9, "dev_loss": 0.5}, 0.1, traces)
     page = (folder / PAGE).read_text(encoding="utf-8")
+    assert "location.reload()" in page  # until the run has ended
     assert [page.count(f"step {step}</strong>") for step in (3, 6, 9)] == [4, 4, 4]
     assert len((folder / ROWS).read_text(encoding="utf-8").splitlines()) == 3

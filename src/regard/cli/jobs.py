@@ -12,7 +12,6 @@ from regard.errors import RegardError
 from regard.jobs import (
     JobSummary,
     JobTask,
-    ModelSpec,
     RayExecutor,
     check_cluster,
     find_shards,
@@ -47,8 +46,7 @@ def run_shards(
     Raises RegardError at the end if shards have failed.
     """
     names = tuple(str(run.absolute()) if run.is_dir() else str(run) for run in runs)
-    model = ModelSpec(names, args.device, args.precision)
-    job = JobTask(model, named_columns(args.columns), **task)
+    job = JobTask(names, args.device, args.precision, named_columns(args.columns), **task)
     executor = executor_of(args.ray, args.workers, gpus=args.device != "cpu")
     shards = find_shards(inputs)
     with progress_bar(message("jobs.shards"), len(shards)) as advance:

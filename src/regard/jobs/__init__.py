@@ -9,7 +9,6 @@ from regard.jobs.runner import (
     InputShard,
     JobSummary,
     JobTask,
-    ModelSpec,
     find_shards,
     run_job,
 )
@@ -21,7 +20,6 @@ __all__ = [
     "JobSummary",
     "JobTask",
     "LocalExecutor",
-    "ModelSpec",
     "RayExecutor",
     "check_cluster",
     "find_shards",

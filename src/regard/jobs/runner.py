@@ -90,13 +90,29 @@ def find_shards(inputs: Sequence[str]) -> list[InputShard]:
     return shards
 
 
-@dataclass(frozen=True)
-class ModelSpec:
-    """The model of a task: run folders or bundled models, and how they are loaded."""
+@dataclass
+class JobTask:
+    """The prediction of each row by a model, which a worker loads.
+
+    Attributes:
+        runs: run folders, or names of bundled models.
+        device: where it runs,
+        precision: and the type of its weights; see `regard.load`.
+        columns: of source and features; None finds them.
+        max_chars: longest source; that of the run if None.
+        batch: rows at a time; see `Model.predict`.
+        options: of `Model.predict`.
+        model: the model, once it is loaded.
+    """
 
     runs: tuple[str, ...]
     device: str = "auto"
     precision: str = "32"
+    columns: tuple[int | str, ...] | None = None
+    max_chars: int | None = None
+    batch: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    model: api.Model = field(init=False, repr=False, compare=False)
 
     def checksum(self) -> str:
         """Return a checksum of all files that answers depend on."""
@@ -113,62 +129,38 @@ class ModelSpec:
                 digest.update(file_checksum(file).encode() if file.exists() else b"-")
         return digest.hexdigest()
 
-    def load(self) -> api.Model:
-        """Load the model; raises ArgumentError unless it reads text."""
-        model = api.load_run(*self.runs, device=self.device, precision=self.precision)
-        if not isinstance(model.task.input, TextInput):
-            fix = "give it the files themselves, without -o and --ray"
-            raise ArgumentError("RUN", "read text to answer shards", model.path, fix)
-        return model
-
-
-@dataclass(frozen=True)
-class JobTask:
-    """The prediction of each row by a model.
-
-    Attributes:
-        model: which.
-        columns: of source and features; None finds them.
-        max_chars: longest source; that of the run if None.
-        batch: rows at a time; see `Model.predict`.
-        options: of `Model.predict`.
-    """
-
-    model: ModelSpec
-    columns: tuple[int | str, ...] | None = None
-    max_chars: int | None = None
-    batch: int | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-
     def describe(self) -> dict[str, Any]:
         """Return all that decides the content of rows, apart from the model, for the manifest.
 
         The batch size and the device change no answer.
         """
         own = {"columns": self.columns, "max_chars": self.max_chars}
-        return {"task": "predict", **own, "precision": self.model.precision, **self.options}
+        return {"task": "predict", **own, "precision": self.precision, **self.options}
 
-    def load(self) -> "LoadedTask":
-        """Load the model."""
-        return LoadedTask(self, self.model.load())
+    def load(self) -> None:
+        """Load the model; raises ArgumentError unless it reads text."""
+        self.model = api.load_run(*self.runs, device=self.device, precision=self.precision)
+        if not isinstance(self.model.task.input, TextInput):
+            fix = "give it the files themselves, without -o and --ray"
+            raise ArgumentError("RUN", "read text to answer shards", self.model.path, fix)
 
+    @property
+    def block(self) -> int:
+        """The number of rows that are answered together."""
+        return self.model.predictor.window(self.batch)
 
-class LoadedTask:
-    """A task in a worker, with its model."""
-
-    def __init__(self, task: JobTask, model: api.Model) -> None:
-        self.task, self.model = task, model
-        self.block = model.predictor.window(task.batch)
-        options = task.options
-        self.several = max(options.get("nbest", 1), options.get("num_samples", 0)) > 1
+    @property
+    def several(self) -> bool:
+        """True if a row has several answers."""
+        return max(self.options.get("nbest", 1), self.options.get("num_samples", 0)) > 1
 
     def records(self, shard: InputShard) -> Iterator[Record]:
         """Yield the rows of a shard; those that cannot be used have an error."""
-        task, config = self.task, self.model.config
-        limit = config.max_chars if task.max_chars is None else task.max_chars
+        config = self.model.config
+        limit = config.max_chars if self.max_chars is None else self.max_chars
         columns = run_columns(config.columns)
-        if task.columns is not None:  # without a target
-            columns = (*task.columns[:1], *task.columns)  # type: ignore[assignment]
+        if self.columns is not None:  # without a target
+            columns = (*self.columns[:1], *self.columns)  # type: ignore[assignment]
         features = bool(self.model.features)
         yield from read_records(shard, columns, limit, self.model.check_source, features=features)
 
@@ -177,11 +169,11 @@ class LoadedTask:
 
         Each block has a seed of its own.
         """
-        options = dict(self.task.options)
+        options = dict(self.options)
         if options.get("seed") is not None:
             place = f"{options['seed']}:{shard.name}:{first}"
             options["seed"] = random.Random(place).getrandbits(63)
-        outputs = self.model.predict(sources, attention=False, batch=self.task.batch, **options)
+        outputs = self.model.predict(sources, attention=False, batch=self.batch, **options)
         return [self._row(output) for output in outputs]
 
     def _row(self, output: api.Output) -> dict[str, Any]:
@@ -295,7 +287,7 @@ class ShardWork:
     task: Any
     folder: Path
     checksum: str
-    _loaded: Any = field(default=None, init=False)
+    _loaded: bool = field(default=False, init=False)
 
     def __call__(self, shard: InputShard) -> FinishedShard | str:
         """Write the output of a shard; returns a sentence if its data cannot be read.
@@ -315,22 +307,23 @@ class ShardWork:
             ) from None
 
     def _load(self) -> None:
-        if self._loaded is not None:
+        if self._loaded:
             return
         try:
-            if self.task.model.checksum() != self.checksum:
+            if self.task.checksum() != self.checksum:
                 raise JobError(
                     "all nodes must see the same model, but on one its files differ: keep it on a "
                     "file system that all nodes share."
                 )
-            self._loaded = self.task.load()
+            self.task.load()
+            self._loaded = True
         except (DataError, OSError) as error:
             raise JobError(
                 f"the model cannot be read on a node ({error}): keep it where all nodes see it."
             ) from None
 
     def _write(self, shard: InputShard, output: Path) -> FinishedShard:
-        task, count, errors = self._loaded, 0, Counter[str]()
+        task, count, errors = self.task, 0, Counter[str]()
         with shard_writer(output, several=task.several) as write:
             records = task.records(shard)
             while block := list(islice(records, task.block)):
@@ -393,7 +386,7 @@ def run_job(
     """
     folder, summary, began = Path(output), JobSummary(len(shards)), time.monotonic()
     with _held(folder):
-        work = ShardWork(task, folder.absolute(), task.model.checksum())
+        work = ShardWork(task, folder.absolute(), task.checksum())
         inputs = {shard.name: data_checksum(shard.path) for shard in shards}
         _begin(folder, {**task.describe(), "format": "parquet"}, work.checksum, inputs)
         left = [shard for shard in shards if not (folder / _output(shard)).exists()]
