@@ -20,7 +20,6 @@ from regard.training import RunFolder
 ALTERNATIVES: Final = 3
 #: tokens to ask a search for, among which are the one that is written, `pad` and `bos`
 ALTERNATIVES_ASKED: Final = ALTERNATIVES + 3
-CUT_OFF: Final = "the limit of length cut the output off: it has no </s>"
 
 
 def trimmed_maps(

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from regard.api.output import (
     ALTERNATIVES_ASKED,
-    CUT_OFF,
     decoding_info,
     model_info,
     trimmed_maps,
@@ -375,7 +374,7 @@ class Predictor:
         maps = trimmed_maps(found.attention, *sizes, rows_are_inputs=not sides)
         notes, output = self.task.trace_notes(text, target), self.task.tokens
         if not output.end_is_certain and not any(t.special for t in target.tokens[-1:]):
-            notes = (*notes, CUT_OFF)
+            notes = (*notes, message("show.cut-off"))
         target = with_probs(target, found.token_log_probs)
         if found.alternatives and output.exclusive:  # the labels of a set do not compete
             target = with_alternatives(

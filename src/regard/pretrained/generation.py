@@ -12,11 +12,11 @@ from torch import Tensor
 
 from regard import extras
 from regard.errors import ArgumentError, DataError
+from regard.messages import message
 from regard.models.protocol import inference
 from regard.pretrained.output import (
     Recording,
     named_trace,
-    prompt_note,
     run_once,
     with_probs,
 )
@@ -263,7 +263,8 @@ def read_again(
         text, scores = with_probs(tokenizer, one.text, one.ids, log_probs)
         if trace is not None and recording is not None:
             if decoder and one.ids:
-                trace = replace(trace, notes=(prompt_note(len(one.prompt.ids)), *trace.notes))
+                said = message("show.prompt", count=len(one.prompt.ids))
+                trace = replace(trace, notes=(said, *trace.notes))
             info = replace(one.decoded, log_prob=sum(scores) if one.ids else None)
             trace = named_trace(model, recording.numbered(trace), one.prompt.text, text, info)
         yield trace, scores

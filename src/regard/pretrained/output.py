@@ -85,15 +85,6 @@ def run_once(model: Any, recording: Recording | None, **inputs: Any) -> tuple[An
         return model(**inputs), seen
 
 
-def prompt_note(count: int) -> str:
-    """Return the note of a trace on where the prompt of a decoder-only model ends."""
-    return (
-        "the first token is the prompt"
-        if count == 1
-        else f"the first {count} tokens are the prompt"
-    )
-
-
 def with_probs(
     tokenizer: Any, text: Text, ids: Sequence[int], log_probs: Iterable[Tensor]
 ) -> tuple[Text, list[float]]:

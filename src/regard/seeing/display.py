@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from regard.errors import ArgumentError
+from regard.messages import message
 from regard.seeing.draw import figure, terminal
 from regard.seeing.draw.shapes import printable, write_by_ending
 from regard.seeing.page import html_page
@@ -271,7 +272,7 @@ def _notes(maps: Sequence[Map]) -> list[str]:
     least = min(float(found.weights.sum(axis=-1).min()) for found in maps)
     if least >= 1 - TOLERANCE:
         return []
-    return [f"the weights of some rows sum to less than 1, the least to {least:.2f}"]
+    return [message("show.least-mass", least=least)]
 
 
 Trace.show = _show

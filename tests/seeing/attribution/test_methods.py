@@ -66,7 +66,7 @@ def test_more_points_are_taken_where_few_do_not_suffice(monkeypatch):
     coarse = attribution.integrated_gradients(scorer, question).sum()
     assert abs(best - change) < 0.5 * abs(coarse - change)
     (note,) = attribute(scorer, question, "integrated-gradients").notes
-    assert note.startswith("integrated gradients of 1 of 1 outputs do not sum")
+    assert note.startswith("Integrated gradients of 1 of 1 outputs do not sum")
 
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.contrasts])

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from regard.messages import use_language
 from regard.seeing import Map, Text, Token, Trace
 from regard.seeing.trace.head_habits import row_distances, trace_distance
 from seeing.tools import WEIGHTS, of_labels, random_weights, translation
@@ -77,11 +78,12 @@ def test_by_position_compares_other_tokens_of_the_same_number():
     weights = [trace.maps[0].weights[..., :3] for trace in (here, longer)]
     assert common.heads[0].distance == pytest.approx(row_distances(*weights).mean())
     assert common.notes == ["cross: 3 x 3 and 3 x 4; compared is what both have"]
+    with use_language("zh"):
+        assert "只比较两者" in trace_distance(here, longer, by_position=True).notes[0]
 
 
 def test_more_layers_and_heads_are_left_out_and_said():
     here, there = of_labels("abc", "xyz", heads=3), of_labels("abc", "xyz", heads=2, layers=2)
     found = trace_distance(here, there)
     assert sorted((one.layer, one.head) for one in found.heads) == [(0, 0), (0, 1)]
-    assert "1 layer of 3 heads" in found.notes[0]
-    assert "2 layers of 2 heads" in found.notes[0]
+    assert "layers x heads are 1 x 3 and 2 x 2" in found.notes[0]

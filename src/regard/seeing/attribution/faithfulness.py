@@ -259,7 +259,7 @@ def add_methods(
     }
     sentences = [*trace.checks.get("sentences", []), *_sentences(summary)]
     sentences += [*_unavailable(found.unavailable)]
-    sentences += [f"{note[0].upper()}{note[1:]}." for note in found.notes]
+    sentences += found.notes
     if len(judged) < MIN_UNITS:
         sentences.append(message("interval.note"))
     if len(judged) < len(asked):

@@ -126,10 +126,8 @@ def _say_incomplete(scorer: InputScorer, questions: Questions, scores: Scores) -
     count = int(_incomplete(scores, _change(scorer, questions)).sum())
     if not count:
         return None
-    return (
-        f"integrated gradients of {count} of {len(questions)} outputs do not sum to the difference "
-        f"that they explain, even with {PATH_POINTS[-1]} points"
-    )
+    total, points = len(questions), PATH_POINTS[-1]
+    return message("check.incomplete", count=count, total=total, points=points)
 
 
 def attention(scorer: InputScorer, questions: Questions) -> Scores:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError
+from regard.messages import message
 from regard.seeing.trace.trace import (
     EXACT,
     Map,
@@ -474,4 +475,5 @@ def _names(group: list[AttentionCall], kinds: Sequence[MapKind]) -> Iterator[str
     for kind in dict.fromkeys(kinds):
         names = [call.name for call, found in zip(group, kinds, strict=True) if found == kind]
         shown = names if len(names) <= 3 else [names[0], "…", names[-1]]
-        yield f"layers of {kind}: {', '.join(name or 'the module itself' for name in shown)}"
+        listed = ", ".join(name or "the module itself" for name in shown)
+        yield message("show.layers", kind=kind, names=listed)

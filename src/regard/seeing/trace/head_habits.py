@@ -116,14 +116,12 @@ def trace_distance(first: Trace, second: Trace, *, by_position: bool = False) ->
             notes.append(message("compare.tokens-differ", kind=kind))
             continue
         if fits is None:
-            (a, b), (c, d) = (maps[both[0]].weights.shape[1:] for maps in (here, there))
-            notes.append(f"{kind}: {a} x {b} and {c} x {d}; compared is what both have")
+            a, b = ("{} x {}".format(*maps[both[0]].weights.shape[1:]) for maps in (here, there))
+            notes.append(message("compare.sizes-differ", kind=kind, first=a, second=b))
             fits = False
-        if _heads(here.values()) != _heads(there.values()):
-            notes.append(
-                f"{kind}: one has {_heads(here.values())} and the other {_heads(there.values())}; "
-                f"those that both have are compared"
-            )
+        a, b = (f"{len(maps)} x {max(m.heads for m in maps.values())}" for maps in (here, there))
+        if a != b:
+            notes.append(message("compare.heads-differ", kind=kind, first=a, second=b))
         for layer in both:
             pair = (merge(first, here[layer], words=fits), merge(second, there[layer], words=fits))
             weights = common_weights(pair[0].weights, pair[1].weights)
@@ -148,12 +146,6 @@ def _fit(first: tuple[Trace, Map], second: tuple[Trace, Map], by_position: bool)
 
 def _labels(merged: MergedMap) -> list[list[str]]:
     return [[group.label for group in side] for side in (merged.rows, merged.columns)]
-
-
-def _heads(maps: Iterable[Map]) -> str:
-    found = list(maps)
-    heads = " and ".join(str(count) for count in dict.fromkeys(m.heads for m in found))
-    return f"{len(found)} layer{'s' * (len(found) != 1)} of {heads} heads"
 
 
 def common_weights(first: Weights, second: Weights) -> tuple[Weights, Weights]:
