@@ -64,7 +64,7 @@ def measured(context: ExperimentContext, folder: Path | None) -> Table:
         recalled = right(family.name, recalls)
         table.add_row(family.name, *cells(family.name, costs, paths), recalled)
     if folder is not None:
-        for experiment, data in ((cost, costs), (path, paths), (recall, recalls)):
+        for experiment, data in ((cost, costs), (path, paths)):
             for plot in experiment.draw(data):
                 save(plot.figure, folder, plot.name)
     return table

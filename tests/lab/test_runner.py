@@ -39,7 +39,7 @@ def test_a_result_is_written_with_its_facts(monkeypatch, tmp_path):
     assert facts["seeds"] == [0, 1]
     assert facts["versions"]["torch"] == torch.__version__
     assert facts["seconds"] == pytest.approx(seconds, abs=0.01)
-    assert runner.load(tmp_path, "one").data == kept["data"]
+    assert runner.load(tmp_path, "one")["data"] == kept["data"]
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"name": "one"}'])

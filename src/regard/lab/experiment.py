@@ -78,7 +78,7 @@ class Experiment:
 
 
 def describe(name: str, module: Any) -> Experiment:
-    """Return the experiment of a module: its four functions, and what its docstring says.
+    """Return the experiment of a module: its functions, and what its docstring says.
 
     The docstring has a paragraph that starts with `Question:`, and ends with one that starts with
     `Method:`; names in braces stand for constants of the module.
@@ -86,5 +86,5 @@ def describe(name: str, module: Any) -> Experiment:
     _, _, told = module.__doc__.partition("\n\nQuestion: ")
     texts = told.format_map(vars(module)).split("\n\nMethod: ")
     question, method = (" ".join(text.split()) for text in texts)
-    functions = (module.measure, module.judge, module.draw, module.tabulate)
-    return Experiment(name, question, method, *functions)
+    draw: Callable[[Data], list[Plot]] = getattr(module, "draw", lambda data: [])
+    return Experiment(name, question, method, module.measure, module.judge, draw, module.tabulate)

@@ -11,7 +11,7 @@ from regard import lab
 from regard.atomic_files import atomic_output
 from regard.lab import plots, runner
 from regard.lab.experiment import Claim, Experiment, ReportTable, Verdict
-from regard.lab.runner import ExperimentResult
+from regard.lab.runner import SavedResult
 
 TITLE: Final = "What the documents say about attention, measured"
 FILE: Final = "report.md"
@@ -24,7 +24,7 @@ class ReportSection(NamedTuple):
     """The section of an experiment, with captions of its plots by the names of their files."""
 
     experiment: Experiment
-    result: ExperimentResult
+    result: SavedResult
     claims: Sequence[Claim]
     plots: Mapping[str, str]
     tables: Sequence[ReportTable]
@@ -54,19 +54,14 @@ def section(folder: Path, name: str) -> ReportSection | None:
     result = runner.load(folder, name)
     if result is None:
         return None
-    experiment, data = runner.find(name), result.data
-    saved = _save_plots(experiment, result, folder / FIGURES_DIR)
-    claims, tables = experiment.judge(data), experiment.tabulate(data)
-    return ReportSection(experiment, result, claims, saved, tables)
-
-
-def _save_plots(experiment: Experiment, result: ExperimentResult, folder: Path) -> dict[str, str]:
-    saved = {}
-    for plot in experiment.draw(result.data):
-        stem = f"{experiment.name}-{plot.name}"
-        plots.save(plot.figure, folder, stem)
+    experiment, data, saved = runner.find(name), result["data"], {}
+    for plot in experiment.draw(data):
+        stem = f"{name}-{plot.name}"
+        plots.save(plot.figure, folder / FIGURES_DIR, stem)
         saved[stem] = plot.caption
-    return saved
+    return ReportSection(
+        experiment, result, experiment.judge(data), saved, experiment.tabulate(data)
+    )
 
 
 def count_verdicts(claims: Iterable[Claim]) -> str:
@@ -83,9 +78,9 @@ def count_verdicts(claims: Iterable[Claim]) -> str:
     return f"{total} claim{'s' * (total != 1)}: {', '.join(map(phrase, VERDICTS))}."
 
 
-def provenance(result: ExperimentResult) -> list[tuple[str, str]]:
+def provenance(result: SavedResult) -> list[tuple[str, str]]:
     """Return where and how a result was measured, as rows of a name and a value."""
-    facts = result.facts
+    facts = result["facts"]
     cached, seeds = facts.get("kept_pieces"), facts["seeds"]  # pieces of files of earlier versions
     rows = [
         ("command", f"`{facts['command']}`"),
@@ -109,19 +104,6 @@ SINGLE_SEED: Final = (
 )
 
 
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("regard.lab"), undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters |= {
-        "provenance": provenance,
-        "one_line": _one_line,
-        "markdown_table": _markdown_table,
-    }
-    return environment
-
-
 def _markdown_table(rows: Iterable[Sequence[str]], columns: Sequence[str]) -> str:
     lines: list[Any] = [columns, ["---"] * len(columns), *rows]
     cells = ([_one_line(cell).replace("|", "\\|") for cell in line] for line in lines)
@@ -130,3 +112,11 @@ def _markdown_table(rows: Iterable[Sequence[str]], columns: Sequence[str]) -> st
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def _environment() -> Environment:
+    loader, undefined = PackageLoader("regard.lab"), StrictUndefined
+    found = Environment(loader=loader, undefined=undefined, trim_blocks=True, lstrip_blocks=True)
+    tables = {"provenance": provenance, "markdown_table": _markdown_table}
+    found.filters |= {**tables, "one_line": _one_line}
+    return found

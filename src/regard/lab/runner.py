@@ -5,8 +5,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,7 +18,7 @@ from regard import checkout, lab, safe_read
 from regard.atomic_files import atomic_output
 from regard.errors import ArgumentError
 from regard.lab.context import ExperimentContext, device_name
-from regard.lab.experiment import Data, Experiment, describe
+from regard.lab.experiment import Experiment, describe
 from regard.version import __version__
 
 RESULTS_DIR: Final = "results"
@@ -29,19 +28,8 @@ MAX_SUGGESTIONS: Final = 3
 MIN_SIMILARITY: Final = 0.5
 
 
-@dataclass(frozen=True)
-class ExperimentResult:
-    """Measured data of an experiment with its provenance.
-
-    Attributes:
-        name: name of the experiment.
-        data: what was measured.
-        facts: machine, versions, device, seeds, time and command.
-    """
-
-    name: str
-    data: Data
-    facts: Mapping[str, Any]
+SavedResult = dict[str, Any]
+"""Measured `data` of an experiment with its `name` and its `facts`: where and how it was run."""
 
 
 def pick(names: Iterable[str]) -> list[str]:
@@ -69,32 +57,23 @@ def find(name: str) -> Experiment:
 def measure(name: str, context: ExperimentContext, folder: Path) -> float:
     """Measure an experiment, save its result, and return the seconds that it took."""
     start = time.perf_counter()
-    data = safe_read.json_value(find(name).measure(context))
+    data = find(name).measure(context)
     seconds = time.perf_counter() - start
-    save(ExperimentResult(name, data, _facts(context, name, seconds=seconds)), folder)
+    result = {"name": name, "data": data, "facts": _facts(context, name, seconds=seconds)}
+    path = folder / RESULTS_DIR / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_output(path) as file:
+        file.write(json.dumps(safe_read.json_value(result), indent=1, ensure_ascii=False).encode())
     return seconds
 
 
-def save(result: ExperimentResult, folder: Path) -> None:
-    """Write a result to the folder, where `load` finds it."""
-    path = _result_path(folder, result.name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_output(path) as file:
-        text = json.dumps(safe_read.json_value(asdict(result)), indent=1, ensure_ascii=False)
-        file.write(text.encode())
-
-
-def load(folder: Path, name: str) -> ExperimentResult | None:
+def load(folder: Path, name: str) -> SavedResult | None:
     """Return the result of an experiment, or None if it is missing or damaged."""
     try:
-        saved = safe_read.read_json(_result_path(folder, name))
-        return ExperimentResult(saved["name"], saved["data"], saved["facts"])
+        saved = safe_read.read_json(folder / RESULTS_DIR / f"{name}.json")
+        return {key: saved[key] for key in ("name", "data", "facts")}
     except (OSError, ValueError, LookupError, TypeError):  # it has to be measured again
         return None
-
-
-def _result_path(folder: Path, name: str) -> Path:
-    return folder / RESULTS_DIR / f"{name}.json"
 
 
 def _facts(context: ExperimentContext, name: str, *, seconds: float) -> dict[str, Any]:

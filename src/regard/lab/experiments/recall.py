@@ -21,9 +21,8 @@ from torch import Generator
 from regard.lab import layers
 from regard.lab.context import ExperimentContext
 from regard.lab.estimates import MeanInterval, at, column, first, grouped_table, listed, means
-from regard.lab.experiment import Claim, Data, Plot, ReportTable, Rows, verdict
+from regard.lab.experiment import Claim, Data, ReportTable, Rows, verdict
 from regard.lab.layers import LSTM, RNN, Family
-from regard.lab.plots import SHARE, curves
 from regard.lab.small_models import (
     Copy,
     TokenModel,
@@ -215,26 +214,6 @@ def _lowest(data: Data, name: str, *, beyond: bool = False) -> float:
     trained = len(data["setting"]["distances"])
     part = slice(trained, None) if beyond else slice(trained)
     return min(share.mean for share in _shares(data, name)[part])
-
-
-def draw(data: Data) -> list[Plot]:
-    """Draw accuracies over the distance."""
-    setting = data["setting"]
-    lines = {name: _shares(data, name) for name in data["families"]}
-    caption = (
-        "Accuracy over the number of noise tokens between what is shown and what is asked, with "
-        f"95% intervals over seeds. Training has distances up to {setting['distances'][-1]}; the "
-        "dotted line is chance."
-    )
-    axes: dict[str, Any] = {
-        "xlabel": "distance [tokens of noise]",
-        "ylabel": "accuracy",
-        "xscale": "symlog",
-        "xlim": (0, None),
-    }
-    x, chance = [*setting["distances"], *setting["farther"]], 1 / Copy(setting["size"]).classes
-    panels = {"copying after noise": lines}
-    return [curves("recall", caption, x, panels, bounds=SHARE, chance=chance, **axes)]
 
 
 def tabulate(data: Data) -> list[ReportTable]:

@@ -11,7 +11,6 @@ gradients of three sizes are sent back through `ops.masked_softmax`.
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 import torch
@@ -193,13 +192,10 @@ def draw(data: Data) -> list[Plot]:
 
 
 def tabulate(data: Data) -> list[ReportTable]:
-    """Tabulate widths and gains."""
+    """Tabulate what was measured at each width."""
 
     def shown(what: str, form: str) -> Callable[[Rows], str]:
         return lambda group: format(mean(group, what).mean, form)
-
-    def gained(size: float, group: Rows) -> str:
-        return str(mean(group, "gain", size=size))
 
     columns = {
         "d_k": first("width"),
@@ -215,14 +211,4 @@ def tabulate(data: Data) -> list[ReportTable]:
         f"the softmax's Jacobian, at most {MAX_NORM}; vanished: queries below {VANISHED:.0%} "
         "of that"
     )
-    gains: dict[str, Callable[[Rows], str]] = {"deviation of scores": first("deviation", "g")}
-    gains |= {f"gradient of size {size:g}": partial(gained, size) for size in SIZES}
-    return [
-        grouped_table(caption, data["spreads"], ("width", "scaled"), columns),
-        grouped_table(
-            "Share of an incoming gradient that passes the softmax",
-            data["gains"],
-            ("deviation",),
-            gains,
-        ),
-    ]
+    return [grouped_table(caption, data["spreads"], ("width", "scaled"), columns)]

@@ -19,7 +19,7 @@ from torch import Generator, Tensor
 
 from regard.lab.context import ExperimentContext
 from regard.lab.estimates import first, grouped_table, mean, percent
-from regard.lab.experiment import Claim, Data, Plot, ReportTable, verdict
+from regard.lab.experiment import Claim, Data, ReportTable, verdict
 from regard.lab.small_models import HELD_OUT, count_parameters, integers, match_width, seeded, train
 from regard.lab.translation import IdPairs, batch_of, build, translate
 from regard.symbols import SYMBOLS
@@ -158,11 +158,6 @@ def judge(data: Data) -> list[Claim]:
             f"{evidence(MONOTONE)} All have the same number of parameters and of steps.",
         ),
     ]
-
-
-def draw(data: Data) -> list[Plot]:
-    """Draw nothing: the table has it all."""
-    return []
 
 
 def tabulate(data: Data) -> list[ReportTable]:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from regard.api import Model, Output
 from regard.api.bundled_models import HOME
@@ -21,6 +21,7 @@ BUNDLED: Final = {
     "cmudict_g014b2b/test.multiref.tsv": HOME / "cmudict" / "test.tsv.gz",
 }
 SETS: Final = ("train", "dev", "test")
+Item = TypeVar("Item")
 
 
 class TaskScores(NamedTuple):
@@ -129,6 +130,30 @@ def rows(path: Path, columns: int | Sequence[str]) -> Iterator[list[str]]:
             reason = f"the line must have {count} filled columns, but it has {filled}"
             raise damaged(path, number, reason)
         yield cells
+
+
+def read_sets(
+    folder: Path,
+    dataset: str,
+    columns: int | Sequence[str],
+    example: Callable[..., Item],
+    *,
+    files: Mapping[str, str] | str = "{}.tsv",
+) -> dict[str, list[Item]]:
+    """Return what a function makes of the cells of each line, by set.
+
+    Args:
+        folder: the data folder.
+        dataset: its name there.
+        columns: as for `rows`; further cells are passed on.
+        example: makes an example of the cells.
+        files: the file of each set, or the pattern of their names.
+    """
+    names = {name: files.format(name) for name in SETS} if isinstance(files, str) else files
+    return {
+        name: [example(*cells) for cells in rows(find_file(folder, dataset, file), columns)]
+        for name, file in names.items()
+    }
 
 
 def task_data(

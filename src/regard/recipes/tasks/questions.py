@@ -32,7 +32,7 @@ from regard.recipes.tasks.base import (
     evaluate_by,
     find_file,
     predict,
-    rows,
+    read_sets,
     task_data,
 )
 
@@ -56,27 +56,26 @@ def prepare_babi(
             more of the others, its test questions are a set of their own.
         dev_share: share of the training stories that are held out.
     """
+    held_out = dev_share * 2**64
 
-    def read(file: str) -> Iterator[tuple[RecipeExample, bool]]:
-        """Yield each question, and whether its story, of which several are asked, is held out."""
-        for task, story_id, story, question, answer, support in rows(
-            find_file(folder, "babi", file), COLUMNS
-        ):
-            source = f"{story}{QUESTION_MARK}{question}"
-            place = int.from_bytes(hash_order(f"{task}/{story_id}"), "big")
-            example = RecipeExample(source, (answer,), group=task, note=support)
-            yield example, place < dev_share * 2**64
+    def example(
+        task: str, story_id: str, story: str, question: str, answer: str, support: str
+    ) -> tuple[RecipeExample, bool]:
+        """Return a question, and whether its story, of which several are asked, is held out."""
+        source = f"{story}{QUESTION_MARK}{question}"
+        place = int.from_bytes(hash_order(f"{task}/{story_id}"), "big")
+        return RecipeExample(source, (answer,), group=task, note=support), place < held_out
 
-    both = list(read(FILES[questions]))
+    files = {"1k": FILES["1k"], questions: FILES[questions], "test": "test.tsv"}
+    read = read_sets(folder, "babi", COLUMNS, example, files=files)
+    both, test = read[questions], [found for found, _ in read["test"]]
+    sets = {"train": [], "dev": [found for found, held in both if held], "test": test}
     if questions == "10k":
-        both += [row for row in read(FILES["1k"]) if row[0].group == MISSING]
-    test = [example for example, _ in read("test.tsv")]
-    dev = [example for example, held in both if held]
-    sets = {"train": [example for example, held in both if not held], "dev": dev, "test": test}
-    if questions == "10k":
-        for name in ("dev", "test"):
-            sets[name] = [example for example in sets[name] if example.group != MISSING]
-        sets[f"test-task-{MISSING}"] = [example for example in test if example.group == MISSING]
+        both += [row for row in read["1k"] if row[0].group == MISSING]
+        sets["dev"] = [found for found, held in both if held and found.group != MISSING]
+        sets["test"] = [found for found in test if found.group != MISSING]
+        sets[f"test-task-{MISSING}"] = [found for found in test if found.group == MISSING]
+    sets["train"] = [found for found, held in both if not held]
     words = {"src_tokenizer": "word", "src_case": "lower", "metric": "accuracy"}
     return task_data(sets, STORIES | words)
 

@@ -31,11 +31,11 @@ from regard.recipes.paper_metrics import (
 )
 from regard.recipes.task_data import RecipeExample, TaskData, hash_order
 from regard.recipes.tasks.base import (
-    SETS,
     RecipeTask,
     TaskScores,
     evaluate_by,
     find_file,
+    read_sets,
     rows,
     task_data,
 )
@@ -78,13 +78,11 @@ def prepare_multi30k(
     sets: dict[str, list[RecipeExample]] = {}
     for name, file in CAPTIONS.items():
         languages = file.split(".")[1].split("-")
-        if not {src, tgt} <= set(languages):
-            continue
-        sets[name] = []
-        for cells in rows(find_file(folder, "multi30k", file), len(languages)):
-            pair = [cells[languages.index(language)].strip() for language in (src, tgt)]
-            source, target = (text.lower() for text in pair) if lowercase else pair
-            sets[name].append(RecipeExample(source, (target,), group=tgt))
+        if {src, tgt} <= set(languages):
+            for cells in rows(find_file(folder, "multi30k", file), len(languages)):
+                pair = [cells[languages.index(language)].strip() for language in (src, tgt)]
+                source, target = (text.lower() if lowercase else text for text in pair)
+                sets.setdefault(name, []).append(RecipeExample(source, (target,), group=tgt))
     return task_data(sets, SUBWORDS)
 
 
@@ -112,15 +110,13 @@ def prepare_tatoeba(
         return task_data(sets, SUBWORDS | ({"tgt_tokenizer": "char"} if tgt == "cmn" else {}))
     if tgt != "fra":
         raise ArgumentError("recipe.part", f"be all for {tgt}", repr(part), 'say part = "all"')
-    sets = {
-        name: [
-            RecipeExample(english, (french,))
-            for english, french, *_ in rows(
-                find_file(folder, "tatoeba_eng_fra", f"{part}.{name}.eng-fra.tsv"), 2
-            )
-        ]
-        for name in SETS
-    }
+    sets = read_sets(
+        folder,
+        "tatoeba_eng_fra",
+        2,
+        lambda english, french, *_: RecipeExample(english, (french,)),
+        files=part + ".{}.eng-fra.tsv",
+    )
     return task_data(sets, SUBWORDS)
 
 
@@ -133,19 +129,15 @@ def tatoeba_pairs(folder: Path, tgt: str) -> dict[str, list[SentencePair]]:
     """
     if tgt == "fra":
         path = find_file(folder, "tatoeba_eng_fra", "pairs.eng-fra.tsv")
-        return split_by_sentences(_pair(cells) for cells in rows(path, 2))
-    found = {}
-    for name in SETS:
-        cells = rows(find_file(folder, f"tatoeba_eng_{tgt}", f"{name}.tsv"), 2)
-        next(cells)  # names of the columns
-        found[name] = list(dict.fromkeys(map(_pair, cells)))
-    return found
+        return split_by_sentences(_pair(*cells) for cells in rows(path, 2))
+    found = read_sets(folder, f"tatoeba_eng_{tgt}", 2, _pair)  # first the names of the columns
+    return {name: list(dict.fromkeys(pairs[1:])) for name, pairs in found.items()}
 
 
-def _pair(cells: Sequence[str]) -> SentencePair:
+def _pair(english: str, other: str, *more: str) -> SentencePair:
     """Return a line's sentences; the last of eight columns has simplified Chinese, if others."""
-    simplified = cells[7].strip() if len(cells) > 7 else ""
-    return cells[0].strip(), simplified or cells[1].strip()
+    simplified = more[5].strip() if len(more) > 5 else ""
+    return english.strip(), simplified or other.strip()
 
 
 def split_by_sentences(
@@ -223,13 +215,10 @@ def with_references(pairs: Iterable[SentencePair]) -> list[RecipeExample]:
 def prepare_ptb(folder: Path) -> TaskData:
     """Read lines of words in their order."""
     files = {"train": "train", "dev": "valid", "test": "test"}
+    paths = {name: find_file(folder, "ptb", f"ptb.{file}.txt") for name, file in files.items()}
     sets = {
-        name: [
-            RecipeExample("", (line.strip(),))
-            for line in read_lines(find_file(folder, "ptb", f"ptb.{file}.txt"))
-            if line.strip()
-        ]
-        for name, file in files.items()
+        name: [RecipeExample("", (line.strip(),)) for line in read_lines(path) if line.strip()]
+        for name, path in paths.items()
     }
     # room for all words of the files and the special symbols
     return task_data(sets, {"tgt_tokenizer": "space", "vocab_size": 10_100})
@@ -264,15 +253,12 @@ def evaluate_perplexity(
 
 def prepare_titles(folder: Path) -> TaskData:
     """Read abstracts and titles."""
-    sets = {
-        name: [
-            RecipeExample(abstract, (title,))
-            for _, _, abstract, title in rows(
-                find_file(folder, "acl_titles", f"{name}.tsv"), ABSTRACTS
-            )
-        ]
-        for name in SETS
-    }
+    sets = read_sets(
+        folder,
+        "acl_titles",
+        ABSTRACTS,
+        lambda paper, authors, abstract, title: RecipeExample(abstract, (title,)),
+    )
     return task_data(sets, {"metric": "rouge-l", "max_src_len": 400, "max_tgt_len": 60})
 
 

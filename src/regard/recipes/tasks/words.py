@@ -12,7 +12,7 @@ symbols that are appended to its letters.
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
@@ -33,6 +33,7 @@ from regard.recipes.tasks.base import (
     RecipeTask,
     evaluate_by,
     find_file,
+    read_sets,
     rows,
     task_data,
 )
@@ -111,15 +112,11 @@ def prepare_sigmorphon(
         hangul: read Korean by syllable or by letter. By letter, spaces separate the symbols of all
             sources.
     """
-    sets = {
-        name: [
-            RecipeExample(_spelled(word, hangul), (said,), (language,), language)
-            for language, word, said, *_ in rows(
-                find_file(folder, "g2p_sigmorphon2021", f"{part}.{name}.tsv"), 3
-            )
-        ]
-        for name in SETS
-    }
+
+    def example(language: str, word: str, said: str, *_: str) -> RecipeExample:
+        return RecipeExample(_spelled(word, hangul), (said,), (language,), language)
+
+    sets = read_sets(folder, "g2p_sigmorphon2021", 3, example, files=part + ".{}.tsv")
     symbols = {"src_tokenizer": "char" if hangul == "syllables" else "space"}
     settings = {**symbols, "tgt_tokenizer": "space", "features": True, "metric": "per"}
     return task_data(sets, settings)
@@ -152,22 +149,19 @@ def prepare_inflection(
         copies: also train to copy each lemma and each form of the training set, marked by a tag
             of its own, since most of a form is its lemma.
     """
-    sets = {
-        name: [
-            RecipeExample(lemma, (form,), (language, *parse_features(tags)), language)
-            for language, lemma, form, tags, *_ in rows(
-                find_file(folder, "inflection_2017_task1", f"{file}.tsv"), 4
-            )
+
+    def example(language: str, lemma: str, form: str, tags: str, *_: str) -> RecipeExample:
+        return RecipeExample(lemma, (form,), (language, *parse_features(tags)), language)
+
+    files = {"train": f"train-{part}.tsv", "dev": "dev.tsv", "test": "test.tsv"}
+    sets = read_sets(folder, "inflection_2017_task1", 4, example, files=files)
+    if copies:
+        words = [(e.group, word) for e in sets["train"] for word in (e.src, *e.references)]
+        sets["train"] += [
+            RecipeExample(word, (word,), (language, COPY), language)
+            for language, word in dict.fromkeys(words)
         ]
-        for name, file in {"train": f"train-{part}", "dev": "dev", "test": "test"}.items()
-    }
-    sets["train"] += _copies(sets["train"]) if copies else []
     return task_data(sets, {**CHARACTERS, "features": True})
-
-
-def _copies(train: Iterable[RecipeExample]) -> list[RecipeExample]:
-    words = dict.fromkeys((e.group, word) for e in train for word in (e.src, *e.references))
-    return [RecipeExample(word, (word,), (language, COPY), language) for language, word in words]
 
 
 def prepare_names(folder: Path) -> TaskData:
@@ -178,9 +172,9 @@ def prepare_names(folder: Path) -> TaskData:
     """
     found: dict[str, dict[tuple[str, str], list[str]]] = {name: {} for name in SETS}
     for code, script in SCRIPTS.items():
+        lines = read_sets(folder, "translit_wikidata", 2, _cells, files=script + ".{}.tsv")
         for name, forms in found.items():
-            path = find_file(folder, "translit_wikidata", f"{script}.{name}.tsv")
-            for latin, written, *_ in rows(path, 2):
+            for latin, written, *_ in lines[name]:
                 forms.setdefault((code, latin), []).append("".join(written.split()))
     held = {latin for name in SETS[1:] for _, latin in found[name]}
     sets = {
@@ -201,13 +195,19 @@ def prepare_dates(folder: Path) -> TaskData:
     that days and months in numbers are ambiguous there.
     """
 
-    def read(name: str, *, bare: bool) -> Iterator[RecipeExample]:
-        for locale, date, iso, *_ in rows(find_file(folder, "dates_babel", f"{name}.tsv"), 3):
-            yield RecipeExample(date if bare else f"{locale} {date}", (iso,))
+    def read(*, bare: bool) -> dict[str, list[RecipeExample]]:
+        def example(locale: str, date: str, iso: str, *_: str) -> RecipeExample:
+            return RecipeExample(date if bare else f"{locale} {date}", (iso,))
 
-    sets = {name: list(read(name, bare=False)) for name in SETS}
-    sets["train"] += dict.fromkeys(read("train", bare=True))
-    return task_data({**sets, "test-bare": list(read("test", bare=True))}, CHARACTERS)
+        return read_sets(folder, "dates_babel", 3, example)
+
+    sets, bare = read(bare=False), read(bare=True)
+    sets["train"] += dict.fromkeys(bare["train"])
+    return task_data({**sets, "test-bare": bare["test"]}, CHARACTERS)
+
+
+def _cells(*cells: str) -> tuple[str, ...]:
+    return cells
 
 
 CMUDICT: Final = RecipeTask(prepare_cmudict, evaluate_by(word_error_rate, phoneme_error_rate))
