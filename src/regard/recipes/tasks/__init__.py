@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from regard.recipes.tasks import forecasting, media, questions, sentences, sst, words
+from regard.recipes.tasks import forecasting, media, questions, sentences, shapes, sst, words
 from regard.recipes.tasks.base import RecipeTask, TaskScores
 
 TASKS: Final[dict[str, RecipeTask]] = {
@@ -17,6 +17,7 @@ TASKS: Final[dict[str, RecipeTask]] = {
     "dates": words.DATES,
     "sst": sst.TASK,
     "mnist": media.MNIST,
+    "shapes": shapes.TASK,
     "forecasting": forecasting.TASK,
     "babi": questions.BABI,
     "squad": questions.SQUAD,
