@@ -67,7 +67,7 @@ def make_bases(folder: Path) -> None:
         options = SIZES[sizes]
         run = RunFolder(folder / preset)
         write_run(run.path, src, tgt, preset, scale=1, data="pairs.tsv", beam=2, **options)
-        run.append_metrics({"step": 3, "dev_loss": 1.5, "seconds": 1.0})
+        run.metrics.append({"step": 3, "dev_loss": 1.5, "seconds": 1.0})
         shutil.rmtree(run.data)
     _write_media(folder / "media")
     _media_run(folder / "pictures", PictureEncoder(6, 10, 3, 2, (90.0,) * 3, (50.0,) * 3))

@@ -375,7 +375,7 @@ def test_a_run_says_what_it_has_forgotten(home, tmp_path, said):
     config = new_config({"data": str(tmp_path / "more.tsv"), **start})
     run = start_run(config, tmp_path / "run")
     old, new = (RunFolder(place) for place in (home / "labels", tmp_path / "run"))
-    rows = [json.loads(line) for line in new.metrics_file.read_text().splitlines()]
+    rows = [json.loads(line) for line in new.metrics.path.read_text().splitlines()]
     assert rows[0]["step"] == 0
     before = json.loads(max(run.checkpoints.glob("*.json")).read_text())["record"]["numbers"]
     best = max(row["dev_accuracy"] for row in old.read_metrics())

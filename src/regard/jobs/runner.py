@@ -152,7 +152,7 @@ class JobTask:
     @property
     def several(self) -> bool:
         """True if a row has several answers."""
-        return max(self.options.get("nbest", 1), self.options.get("num_samples", 0)) > 1
+        return bool(max(self.options.get("nbest", 1), self.options.get("num_samples", 0)) > 1)
 
     def records(self, shard: InputShard) -> Iterator[Record]:
         """Yield the rows of a shard; those that cannot be used have an error."""

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from regard.api.predictor import changed_source
 from regard.data.media_files import without_files
 from regard.decoding_options import DecodingOptions
 from regard.messages import use_language
@@ -346,7 +347,7 @@ class RequestHandler:
             self.limits.check_chars("target", body.target)
             forced = model.target_length(body.target)
             self.limits.check_tokens("target", forced)
-            model.check_target(body.target)
+            model.model.check_target(body.target)
             item, key = replace(item, target=body.target), replace(key, forced=True)
         if isinstance(body, AnswersRequest):
             key = replace(key, **self._search(model, body))
@@ -416,7 +417,8 @@ class RequestHandler:
     def _changed_length(self, model: ServedRun, item: WorkItem) -> int:
         """Return the positions that a model reads and is given of a changed source."""
         assert item.change is not None
-        changed = self._source(model, model.changed_source(item.source, item.change))
+        _, changed = changed_source(model.model.predictor, item.source, item.change)
+        changed = self._source(model, changed)
         prefix = model.target_length(item.change.prefix) if item.change.prefix else 0
         self.limits.check_tokens("prefix", prefix)
         return model.source_length(changed) + prefix

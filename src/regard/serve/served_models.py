@@ -10,7 +10,6 @@ from regard import api, safe_read
 from regard.api import bundled_models
 from regard.api.bundled_models import BundledCard
 from regard.api.predictor import (
-    changed_source,
     check_kinds,
     decoding_options,
     refuse_for_numbers,
@@ -21,7 +20,7 @@ from regard.decoding_options import DEFAULT, given_options
 from regard.messages import LANGUAGES, message, use_language
 from regard.models import PRESETS
 from regard.seeing import Trace
-from regard.seeing.attribution.interventions import Intervention, WhatIf
+from regard.seeing.attribution.interventions import Intervention
 from regard.seeing.draw.forecast import NARROW, ForecastView
 from regard.seeing.draw.shapes import PAGE
 from regard.seeing.trace.storage import to_json
@@ -177,10 +176,6 @@ class ServedRun:
         """Return the tokens of a target."""
         return len(self.model.tgt_tokenizer.encode(target))
 
-    def check_target(self, target: str) -> None:
-        """Raise if the model has too few positions to write a target."""
-        self.model.check_target(target)
-
     def max_len(self, length: int, limits: Limits) -> int | None:
         """Return the limit of tokens; None if a source of this length has fewer anyway."""
         limited = self.task.numbers is None and default_max_len(length) > limits.tokens
@@ -223,22 +218,6 @@ class ServedRun:
             label = SYMBOLS[EOS] if token == EOS else model.tgt_tokenizer.tokens([token])[0]
             weights = None if cross is None else cross.tolist()
             on_token[row](StreamedToken(label, log_prob, weights))
-
-    def check(self, source: Any, target: str | None, key: BatchKey) -> Answer:
-        """Return a trace with what mattered to each output."""
-        options = key.options("beam", "max_len", "methods", "versus")
-        found: Answer = self.model.check(source, target, **options)
-        return found
-
-    def changed_source(self, source: Any, change: Intervention) -> Any:
-        """Return the source that the model reads after a change."""
-        return changed_source(self.model.predictor, source, change)[1]
-
-    def what_if(self, source: Any, change: Intervention, key: BatchKey) -> WhatIf:
-        """Decode a source as it is and with changes."""
-        return run_what_if(
-            self.model.predictor, self.model.trace, source, change, key.options("beam", "max_len")
-        )
 
     def answers(self, source: Any, key: BatchKey) -> list[Json]:
         """Return text, score and log-probability of several answers, best first."""
@@ -326,12 +305,17 @@ class Models:
         found: Sequence[Answer | Exception]
         with use_language(key.language), without_files():
             if key.verb == "what-if":
+                one, options = model.model, key.options("beam", "max_len")
                 changes = [(item.source, item.change) for item in items if item.change is not None]
-                return [model.what_if(*changed, key).to_json() for changed in changes]
+                return [
+                    run_what_if(one.predictor, one.trace, *changed, options).to_json()
+                    for changed in changes
+                ]
             if key.verb == "answers":
                 return [{"answers": model.answers(item.source, key)} for item in items]
             if key.verb == "check":
-                found = [model.check(item.source, item.target, key) for item in items]
+                options = key.options("beam", "max_len", "methods", "versus")
+                found = [model.model.check(one.source, one.target, **options) for one in items]
             elif key.verb == "stream":
                 found = _streams(model, items, key)
             else:

@@ -7,7 +7,7 @@ new in the data, and so do embeddings and output layers.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
@@ -294,22 +294,8 @@ def _shares_labels(old: TargetEncoder, learned: TargetEncoder) -> bool:
     return not is_label or max(learned.rows_in(old), default=0) >= len(SYMBOLS)
 
 
-@dataclass
-class TakenTensors:
-    """Number of tensors that a network has taken, of all, and names of the parts that are new."""
-
-    tensors: int
-    total: int
-    new: tuple[str, ...]
-
-    def sentence(self, name: str) -> str:
-        """Return a sentence for the user."""
-        new = message("train.start.new", parts=", ".join(self.new)) if self.new else ""
-        return message("train.start", name=name, taken=self.tensors, total=self.total, new=new)
-
-
-def fill(start: StartModel, module: AnyModel, task: Task, seed: int) -> TakenTensors:
-    """Copy the weights of a model into a network, as far as parts agree.
+def fill(start: StartModel, module: AnyModel, task: Task, seed: int) -> str:
+    """Copy the weights of a model into a network, as far as parts agree; returns a sentence.
 
     Raises ArgumentError if none does.
     """
@@ -336,7 +322,8 @@ def fill(start: StartModel, module: AnyModel, task: Task, seed: int) -> TakenTen
         value = f"{start.name!r}, none of whose {len(theirs):,} tensors agrees"
         raise ArgumentError("start", rule, value, "name another model, or train without --from")
     module.load_state_dict(found)
-    return TakenTensors(taken, len(found), tuple(new))
+    parts = message("train.start.new", parts=", ".join(new)) if new else ""
+    return message("train.start", name=start.name, taken=taken, total=len(found), new=parts)
 
 
 def _filled(

@@ -161,7 +161,7 @@ def _evaluate(
         if is_best:
             best.write_model()
         reporter.on_evaluation(progress, result, best=is_best)
-        best.folder.append_metrics(result.as_row(progress))
+        best.folder.metrics.append(result.as_row(progress))
         for recorder in recorders:
             recorder(progress, result, rate)
     processes.fabric.barrier()

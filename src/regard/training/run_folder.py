@@ -97,7 +97,6 @@ class RunFolder:
         self.src_tokenizer_file = self.path / "tokenizer.src.json"
         self.tgt_tokenizer_file = self.path / "tokenizer.tgt.json"
         self.calibration_file = self.path / "calibration.safetensors"
-        self.metrics_file = self.path / "metrics.jsonl"
         self.card_file = self.path / "README.md"
         self.checkpoints = self.path / "checkpoints"
         self.best = self.path / "best"
@@ -106,7 +105,7 @@ class RunFolder:
         self.stdin_file = self.data / "stdin.tsv"
         self.sources_file = self.data / "sources.json"
         self.launch_file = self.data / "launch.json"
-        self.metrics = RowLog(self.metrics_file, lambda row: row["step"])
+        self.metrics = RowLog(self.path / "metrics.jsonl", lambda row: row["step"])
         self.report = RowLog(self.path / REPORT[1], lambda row: row["row"]["step"])
 
     def check_links(self) -> None:
@@ -187,7 +186,7 @@ class RunFolder:
     @property
     def learned(self) -> list[Path]:
         """Files and folders that a run makes once it trains, and the card, which is the last."""
-        files = [self.metrics_file, self.model_file, self.calibration_file]
+        files = [self.metrics.path, self.model_file, self.calibration_file]
         others = [self.path / name for name in (*REPORT, "tensorboard")]
         return [*files, self.checkpoints, self.best, *others, self.card_file]
 
@@ -355,15 +354,11 @@ class RunFolder:
             f"cannot be used ({reason}): copy it again, or resume the run."
         )
 
-    def append_metrics(self, row: Mapping[str, Any]) -> None:
-        """Add a row to metrics.jsonl."""
-        self.metrics.append(row)
-
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return all rows of metrics.jsonl; warns of damaged lines, and skips them."""
         for number in self.metrics.damaged_lines():
             warnings.warn(
-                f"{self.metrics_file}, line {number} is damaged and left out", stacklevel=2
+                f"{self.metrics.path}, line {number} is damaged and left out", stacklevel=2
             )
         return self.metrics.rows()
 

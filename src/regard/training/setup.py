@@ -340,7 +340,7 @@ class NetworkParts:
         if values.adapter is not None and self.precision == "bf16":
             halve_frozen(module)
         if start is not None:
-            self.say(fill(start, module, self.task, values.seed).sentence(start.name))
+            self.say(fill(start, module, self.task, values.seed))
         if values.freeze:
             self.say(freeze(module, values.freeze))
         return module
