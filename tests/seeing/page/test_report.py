@@ -5,11 +5,8 @@ import pytest
 
 from browser import samples
 from regard.seeing import Map, Text, Token, Trace
-from regard.seeing.page.report import (
-    MOST_COLUMNS,
-    evenly_spaced,
-    render_report,
-)
+from regard.seeing.draw.shapes import ChartAxis
+from regard.seeing.page.report import MOST_COLUMNS, evenly_spaced, render_report
 
 HISTORY = [
     {"step": 10, "tokens": 500, "seconds": 2.0, "train_loss": 3.0, "dev_loss": 2.5, "dev_per": 0.9},
@@ -41,6 +38,16 @@ def test_a_report_has_curves_maps_and_a_table_and_a_script_while_its_run_trains(
     for value in ("dev per", "0.9", "2.5", "1100"):
         assert value in page
     assert "1e+03" not in page
+    numbers = render_report([{**HISTORY[0], "dev_mse": 1.0}], [], {}, "x")
+    assert "Loss, of standardised numbers" in numbers
+
+
+@pytest.mark.parametrize("low", [0.1346, 1.1001, 1013.2, 101_325.1, 2_000_000.0])
+def test_ticks_are_told_apart(low):
+    axis = ChartAxis.over([low, low * 1.000004])
+    units = [(label.rstrip("kM"), {"k": 1e3, "M": 1e6}.get(label[-1], 1)) for label in axis.labels]
+    assert [float(number) * unit for number, unit in units] == pytest.approx(axis.ticks, rel=1e-9)
+    assert len({*axis.labels}) == len(axis.ticks)
 
 
 def test_labels_are_bars_of_probability_beside_the_simple_way():

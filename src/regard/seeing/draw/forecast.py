@@ -34,7 +34,6 @@ from regard.seeing.draw.shapes import (
     to_svg,
     write_by_ending,
 )
-from regard.seeing.page.report import short_number
 from regard.seeing.page.writer import join, render_page
 
 #: series that are drawn at most
@@ -255,10 +254,10 @@ def _panel(
     def at(row: int, value: float) -> tuple[float, float]:
         return LEFT + (row + 0.5) * unit, bottom - axis.share(float(value)) * PANEL
 
-    for tick in axis.ticks:
+    for tick, label in zip(axis.ticks, axis.labels, strict=True):
         y = bottom - axis.share(tick) * PANEL
         yield LineShape([(LEFT, y), (right, y)], theme.line, 1.0)
-        yield TextShape(LEFT - 8, y + 4, short_number(tick), 11, theme.dim, "end")
+        yield TextShape(LEFT - 8, y + 4, label, 11, theme.dim, "end")
     name = fit(printable(view.names[place]), 60)
     yield TextShape(LEFT + 4, top - 6, name, 12, theme.text, bold=True)
     dark = theme.colour(0.75)

@@ -288,6 +288,17 @@ class AreaShape(NamedTuple):
 Shape = TextShape | BoxShape | CellsShape | ImageShape | LineShape | AreaShape
 
 
+def short_number(value: float, digits: int = 3) -> str:
+    """Format a number for an axis or a table."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:.{max(6, digits)}g}M"
+    if abs(value) >= 1e4:
+        return f"{value / 1e3:.{max(4, digits)}g}k"
+    return f"{value:.{digits}g}" if abs(value) < 999.5 else f"{value:.{digits - 3}f}"
+
+
 class ChartAxis(NamedTuple):
     """Range of an axis, and its ticks at round numbers."""
 
@@ -307,6 +318,12 @@ class ChartAxis(NamedTuple):
         first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
         ticks = [step * i for i in range(first, last + 1)]
         return ChartAxis(ticks[0], ticks[-1], ticks)
+
+    @property
+    def labels(self) -> list[str]:
+        """The ticks as text, with the digits that tell them apart."""
+        drafts = [[short_number(tick, digits) for tick in self.ticks] for digits in range(3, 17)]
+        return next((some for some in drafts if len({*some}) == len(some)), drafts[0])
 
     def share(self, value: float) -> float:
         """Return the position of a value along the axis, from 0 to 1."""

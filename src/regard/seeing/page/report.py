@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from regard.messages import message
 from regard.seeing.draw.figure import svg
-from regard.seeing.draw.shapes import PAGE, ChartAxis
+from regard.seeing.draw.shapes import PAGE, ChartAxis, short_number
 from regard.seeing.page.writer import render_page
 from regard.seeing.trace.trace import Trace
 from regard.seeing.trace.view import select
@@ -144,8 +144,8 @@ def chart(title: str, curves: Sequence[Curve], x_name: str = "") -> dict[str, An
         "title": title,
         "x_name": x_name or message("train.column.step"),
         "curves": placed,
-        "x_ticks": [(x_at(tick), short_number(tick)) for tick in x_axis.ticks],
-        "y_ticks": [(y_at(tick), short_number(tick)) for tick in y_axis.ticks],
+        "x_ticks": list(zip(map(x_at, x_axis.ticks), x_axis.labels, strict=True)),
+        "y_ticks": list(zip(map(y_at, y_axis.ticks), y_axis.labels, strict=True)),
         **CHART,
     }
 
@@ -155,17 +155,6 @@ def _finite(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     found = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
     step = max(1, math.ceil(len(found) / MOST_POINTS))
     return found[::-1][::step][::-1]
-
-
-def short_number(value: float) -> str:
-    """Format a number for an axis."""
-    if value == 0:
-        return "0"
-    if abs(value) >= 1e6:
-        return f"{value / 1e6:g}M"
-    if abs(value) >= 1e4:
-        return f"{value / 1e3:.4g}k"
-    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
 
 
 def format_cell(value: object) -> str:
@@ -181,8 +170,11 @@ def _charts(history: Sequence[Mapping[str, Any]], starts: Sequence[int]) -> list
         return [(float(x), float(y)) for x, y in values if y is not None]
 
     losses = [Curve("train", points("train_loss")), Curve("dev", points("dev_loss"))]
-    charts = [chart(message("report.loss"), losses)]
-    for name in _names(history):
+    names = _names(history)
+    charts = [
+        chart(message("report.loss-numbers" if "dev_mse" in names else "report.loss"), losses)
+    ]
+    for name in names:
         if name.startswith("dev_") and name != "dev_loss":
             label, simple = name.replace("_", " "), points(name.replace("dev_", "baseline_"))
             curves = [Curve(label, points(name)), Curve(message("report.simple"), simple)]
