@@ -245,6 +245,7 @@ def test_a_label_is_one_token_whatever_it_looks_like():
     labels = ["very  positive", "negative", " negative", "<unk>", "negative"]
     tokenizer = train("label", labels, vocab_size=5, min_count=2)  # limits of open vocabularies
     assert tokenizer.tokens(range(4, tokenizer.vocab_size)) == ["negative", "very positive"]
+    assert tokenizer.summary == "label, 2"
     assert tokenizer.encode_batch(["negative ", "very positive"]) == [[4], [5]]
     assert tokenizer.encode("never seen") == tokenizer.encode("<unk>") == [UNK]
     assert tokenizer.encode("  ") == []

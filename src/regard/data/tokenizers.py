@@ -561,8 +561,9 @@ class Tokenizer(StoredEncoder):
 
     @property
     def summary(self) -> str:
-        """A short description."""
-        return f"{self.kind}, {self.vocab_size}"
+        """A short description; special symbols are no labels."""
+        symbols = len(SYMBOLS) if self.kind in ("label", "labels") else 0
+        return f"{self.kind}, {self.vocab_size - symbols}"
 
     @property
     def merges(self) -> list[tuple[str, str]]:
