@@ -182,74 +182,72 @@ def _exp(logs: MeanInterval) -> MeanInterval:
     return MeanInterval(*(math.exp(value) if value < 700 else math.inf for value in logs))
 
 
-def layers_needed(layer: nn.Module, length: int, width: int) -> int:
-    """Return how many stacked layers it takes until the last output depends on the first input.
+def reads_of(layer: nn.Module, length: int, width: int) -> list[set[int]]:
+    """Return what each output reads without a detour: earlier steps of a recurrence, or inputs.
 
-    The dependence of outputs on inputs is read off the gradients of one layer.
+    Read off gradients; those of a recurrence step by step, each with the vectors that earlier steps
+    have left, cut off from the graph: storing a vector is no step.
     """
-    x = torch.randn(1, length, width, dtype=torch.float64, requires_grad=True)
-    output = layer.double()(x)
-    depends = torch.stack(
-        [
-            torch.autograd.grad(output[0, t].sum(), x, retain_graph=True)[0][0].abs().sum(1) > 0
-            for t in range(length)
-        ]
-    )  # (outputs, inputs)
-    reached = torch.zeros(length, dtype=torch.bool)
-    reached[0] = True
-    for layers in range(1, length + 1):
-        reached = (depends & reached).any(1)
-        if reached[-1]:
-            return layers
-    raise ArgumentError(
-        "layer", "bring the first input nearer to the last output", "one that does not",
-        "its outputs must depend on inputs before them",
-    )  # fmt: skip
-
-
-def steps_between(layer: nn.Module, length: int, width: int) -> int:
-    """Return the fewest steps on a path from the first input to the last output of a recurrence.
-
-    A step computes from its input and from vectors that earlier steps have left. Those are cut off
-    from the graph, so that gradients tell which steps it reads; storing a vector is no step.
-    """
-    recurrence: Any = layer.layer if isinstance(layer, SequenceLayer) else layer
-    if not isinstance(recurrence, RNNStack | SelfAttentiveRNN):
-        rule, fix = "be recurrent", "layers_needed counts layers of other kinds"
-        raise ArgumentError("layer", rule, type(layer).__name__, fix)
-    tape = isinstance(recurrence, SelfAttentiveRNN)
-    state: State = recurrence.init_state(1, next(layer.parameters()))
-    steps: list[int] = []
-    with ops.use_backend("reference"):
-        for t in range(length):
-            state, left = _cut_off(state)
-            found = recurrence(torch.randn(1, 1, width), state=state)
-            state, output = found.state, found.context if tape else found.output
-            gradients = torch.autograd.grad(output.sum(), left, allow_unused=True)
-            reads = {s for g in gradients if g is not None for s in _steps(g, t, tape=tape)}
-            steps.append(1 + min((steps[s] for s in reads if s >= 0), default=0))
-    return steps[-1]
-
-
-def _cut_off(state: State) -> tuple[State, list[Tensor]]:
-    """Return a state whose vectors are leaves of the graph, and these leaves."""
+    recurrence = recurrence_of(layer)
+    if recurrence is None:
+        x = torch.randn(1, length, width, dtype=torch.float64, requires_grad=True)
+        outputs = layer.double()(x)[0].sum(1)
+        found = [torch.autograd.grad(output, x, retain_graph=True)[0][0] for output in outputs]
+        return [rows_of(gradient) for gradient in found]
+    reads: list[set[int]] = []
     left: list[Tensor] = []
 
     def cut(name: str, leaf: Tensor, of_source: bool) -> Tensor:
-        if not leaf.is_floating_point():
-            return leaf
-        left.append(leaf.detach().requires_grad_())
-        return left[-1]
+        if leaf.is_floating_point():
+            leaf = leaf.detach().requires_grad_()
+            left.append(leaf)
+        return leaf
 
-    return map_leaves(state, cut), left
+    tape = isinstance(recurrence, SelfAttentiveRNN)
+    state: State = recurrence.init_state(1, next(layer.parameters()))
+    with ops.use_backend("reference"):
+        for t in range(length):
+            left.clear()
+            found = recurrence(torch.randn(1, 1, width), state=map_leaves(state, cut))
+            state, output = found.state, found.context if tape else found.output
+            gradients = torch.autograd.grad(output.sum(), left, allow_unused=True)
+            reads.append(set())
+            for gradient in gradients:
+                if gradient is not None and tape and gradient.ndim == 3:  # a row for each step
+                    reads[t] |= rows_of(gradient[0])
+                elif gradient is not None and gradient.any():
+                    reads[t].add(max(t - 1, 0))
+    return reads
 
 
-def _steps(gradient: Tensor, t: int, *, tape: bool) -> list[int]:
-    """Return the steps that have left what a gradient is of; a tape has a row for each."""
-    if tape and gradient.ndim == 3:
-        rows: list[int] = gradient[0].abs().sum(-1).nonzero().flatten().tolist()
-        return rows
-    return [t - 1] * bool(gradient.any())
+def rows_of(gradient: Tensor) -> set[int]:
+    """Return the rows that are not zero."""
+    return {*gradient.abs().sum(-1).nonzero().flatten().tolist()}
+
+
+def recurrence_of(layer: nn.Module) -> Any:
+    """Return the recurrence of a layer, or None if it has none."""
+    own = layer.layer if isinstance(layer, SequenceLayer) else layer
+    return own if isinstance(own, RNNStack | SelfAttentiveRNN) else None
+
+
+def count_path(*, family: Family, length: int, device: torch.device) -> int:
+    """Return the length of the path from the first of `length` inputs to the last output.
+
+    It is counted in layers, stacked until the last output depends on the first input, or in steps
+    of a recurrence, whose path lies within one layer.
+    """
+    layer = seeded(0, build, family, 4)
+    reads, seen, reached, hops = reads_of(layer, length, 4), set(), {length - 1}, 0
+    while 0 not in reached:
+        seen |= reached
+        reached, hops = {s for t in reached for s in reads[t]} - seen, hops + 1
+        if not reached:
+            raise ArgumentError(
+                "layer", "bring the first input nearer to the last output", "one that does not",
+                "its outputs must depend on inputs before them",
+            )  # fmt: skip
+    return hops + (recurrence_of(layer) is not None)
 
 
 def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -> Data:
@@ -289,17 +287,6 @@ def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -
     told: Data = {"length": length, "width": width, "layers": layers, "kernel": KERNEL}
     told |= {"distances": distances, "gradients": gradients, "families": list(specs)}
     return told | {"paths": paths, "kernels": kernels}
-
-
-def count_path(*, family: Family, length: int, device: torch.device) -> int:
-    """Return the length of the path from the first of `length` inputs to the last output.
-
-    It is counted in layers, or in steps of a recurrence, whose path lies within one layer.
-    """
-    layer = seeded(0, build, family, 4)
-    own = layer.layer if isinstance(layer, SequenceLayer) else layer
-    is_recurrent = isinstance(own, RNNStack | SelfAttentiveRNN)
-    return (steps_between if is_recurrent else layers_needed)(layer, length, 4)
 
 
 def path_law(rows: Rows, size: str) -> PowerLaw:

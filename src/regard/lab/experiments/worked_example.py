@@ -14,7 +14,6 @@ chance, no training.
 from typing import Final, NamedTuple
 
 import torch
-from torch import Tensor
 
 from regard import ops
 from regard.lab.context import ExperimentContext
@@ -83,7 +82,7 @@ def printed_numbers() -> list[PrintedNumber]:
     scores = KEY @ KEY[0]
     right = (scores, scores * SCALE, weights.flatten(), context.flatten())
     # each stage from the numbers printed for the one before
-    before: list[Tensor] = [torch.tensor(stage).double() for stage in PRINTED.values()]
+    before = [torch.tensor(stage, dtype=torch.float64) for stage in PRINTED.values()]
     soft = ops.masked_softmax(before[1][None, None, None], None).flatten()
     follows = (scores, before[0] * SCALE, soft, before[2] @ VALUE)
     return [
