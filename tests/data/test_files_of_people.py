@@ -124,6 +124,15 @@ def squad(answers, **more):
     return {"version": "1.1", "data": [part]}
 
 
+def sentences(line, comment=""):
+    """A line for each token, its tag and its place, and an empty one after each sentence."""
+    found = []
+    for words, tags in TAGGED_WORDS:
+        rows = zip(words.split(), tags.split(), range(1, 9), strict=False)
+        found += [*comment.split("\n")[: len(comment)], *(line.format(*row) for row in rows), ""]
+    return ("\n".join(found) + "\n").encode()
+
+
 with_id = [(str(i), *row) for i, row in enumerate(ROWS)]
 MANY = [(f"{text} {i}", label) for i, (text, label) in enumerate(PLAIN * 2)]
 HEADER = ("text", "label")
@@ -139,6 +148,7 @@ COMMENTS = [
 ]
 COMMENT_NAMES = ("Nr", "Kommentar", "Datum", "Quelle", "Sterne")
 COMMENTED = [(row[1], str(row[4])) for row in COMMENTS]
+TAGGED_WORDS = [("Ann met Bob Lee", "PER O PER PER"), ("Bob slept", "PER O")] * 2
 LONG = [(f"word {i}", f"Wort {i}") for i in range(7)]
 TAGGED = [(f"post number {i}", ("a", "b", "a;b", "b;c")[i % 4]) for i in range(12)]
 RECORDS = [{"text": text, "label": label} for text, label in ROWS]
@@ -247,6 +257,15 @@ FILES = {
     "csv of two texts with ids": (
         "x.csv", b"id,text,sentence,label\n1,a,b,x\n2,c,d,y\n3,c,d,y\n",
         "its columns are id, text, sentence, label, and which are source and target is not clear"),
+    "tokens with tags": (
+        "x.txt", b"-DOCSTART- -X- O\n\n" + sentences("{0} NN {1}"), TAGGED_WORDS,
+        "the source is tokens and the target is tags; choose others as in columns=('A', 'B'). "
+        "Columns that are left out: 'column 1'"),
+    "tokens with tags, one line too long": (
+        "x.txt", sentences("{0}\t{1}") + b"Ann\tPER\t?\n", "line 17: the line has 3 columns"),
+    "CoNLL-U": (
+        "x.conllu", sentences("{2}\t{0}\t_\t{1}" + 6 * "\t_", "# text = of\n1-2\tof" + 8 * "\t_"),
+        TAGGED_WORDS),
     "csv of one column": ("x.csv", b"a text\nanother\n", "the line has 1 columns, and column 2"),
     "jsonl": ("x.jsonl", objects(ROWS, *HEADER, id=7).encode(), ROWS),
     "jsonl with integer labels": (
@@ -264,6 +283,9 @@ FILES = {
     "jsonl of translations": (
         "x.jsonl", "".join(json.dumps({"id": 3, "translation": {"zh": a, "ar": b}}) + "\n"
                            for a, b in BILINGUAL).encode(), BILINGUAL, "the source is zh"),
+    "jsonl, a tag for each word": (
+        "x.jsonl", objects([(a.split(), b.split()) for a, b in TAGGED_WORDS], "tokens", "ner_tags")
+        .encode(), TAGGED_WORDS),
     "jsonl, list of labels": (
         "x.jsonl", objects([("a", ["b", "c"])], *HEADER).encode(), [("a", '["b", "c"]')]),
     "json array": ("x.json", json.dumps([{"text": t, "label": n} for t, n in ROWS]).encode(), ROWS),

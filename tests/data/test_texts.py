@@ -14,6 +14,9 @@ def test_a_line_is_a_target_without_a_source(tmp_path):
         file.write("a b\n")
     assert [pair.tgt for pair in read_texts(tmp_path / "text.gz")] == ["a b"]
     assert [pair.tgt for pair in read_texts(["x", " ", "y z"])] == ["x", "y z"]
+    code = "for i in x:\n\tprint(i)\nx\n"  # few lines have tabs: these are no columns
+    path.write_text(code, encoding="utf-8")
+    assert "\n".join(pair.tgt for pair in read_texts(path)) == code.strip()
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,8 @@ def test_a_search_finds_the_labels_above_the_threshold(threshold):
         (["1,2,2", "2,1,3", "3,3,1", "3,2,1"] * 3, ""),  # repeated: a sequence, no set
         ([f"hello number {i}, you" for i in range(30)], ""),  # texts, which do not come again
         (["a", "b"] * 9 + ["a;b"], ""),  # one in twenty
+        ([f"tag {i % 120}, tag {i % 119}x" for i in range(1200)], ","),  # more than a hundred
+        ([f"name {i}, word {i % 119}" for i in range(1200)], ""),  # of which most come once
         ([], ""),
     ],
 )

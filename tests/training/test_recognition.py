@@ -55,6 +55,22 @@ def test_answers_that_come_again_are_chosen_by_a_memory_network(tmp_path, answer
     assert "memory-network" in why
 
 
+@pytest.mark.parametrize(("tag", "found"), [("X", "rnn"), ("", "bahdanau")])  # tags, and copies
+@pytest.mark.parametrize("form", ["tokens.txt", "x.tsv", "lists"])
+def test_a_tag_for_each_word_is_written_by_a_tagger(tmp_path, form, tag, found):
+    rows = [[str(i % n) for i in range(n)] for n in (2, 3, 4) * 30]
+    both = [(row, [tag + word for word in row]) for row in rows]
+    lines = [f"{' '.join(src)}\t{' '.join(tgt)}" for src, tgt in both]
+    if form == "tokens.txt":
+        lines = [line for row in both for line in (*map("\t".join, zip(*row, strict=True)), "")]
+    pairs = [{"tokens": src, "tags": tgt} for src, tgt in both] if form == "lists" else None
+    config, why = said_of(
+        written(tmp_path / form, lines) if pairs is None else make_config({}), pairs
+    )
+    assert config.preset == found
+    assert [config.src_tokenizer == "space", bool(why)] == [found == "rnn"] * 2
+
+
 def test_targets_with_fractions_are_numbers():
     config, (why,) = said_of(make_config({}), [("good", "4.5"), ("bad", "1"), ("so so", "-2e0")])
     assert config.task_options == {"numbers": True}

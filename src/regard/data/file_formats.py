@@ -31,12 +31,13 @@ KEYS: Final = (("src", "tgt"), ("source", "target"), ("input", "output"))
 #: names of columns in public datasets, in lower case; one source and one target are recognised
 SOURCE_NAMES: Final = """
     src source input text sentence review tweet comment content message utterance question query
-    prompt instruction article document word image picture file filename file_name path audio
+    prompt instruction article document word words tokens image picture file filename file_name
+    path audio
 """
 TARGET_NAMES: Final = """
     tgt target output label labels class category sentiment intent emotion topic answer summary
     headline translation transcript transcription completion response pronunciation phonemes tags
-    score rating stars
+    ner_tags pos_tags score rating stars
 """
 LANGUAGES: Final = """
     en de fr es it pt nl ru zh ja ko ar hi tr pl cs sv da fi el he vi th id uk ro hu english german
@@ -201,7 +202,7 @@ def _header_layout(
     shape = Format(kind, found, features, question, header=True, width=len(first))
     others = [first[i] for i in rest]
     note = _chosen_note(file, roles.shown, others, advice)
-    if roles.known:
+    if roles.known and kind != "tokens":  # which has no line of names
         option = advice.columns([*found, *([features] if features is not None else [])])
         src, tgt = roles.shown
         note = message("data.header.used", file=file, src=src, tgt=tgt, option=option)
@@ -256,7 +257,7 @@ def _cell(value: Any) -> str:
     """Return a value as the text of a cell; "" for what is neither text, number nor labels."""
     if isinstance(value, str):
         return value
-    labels = isinstance(value, list) and all(isinstance(part, str) for part in value)
+    labels = isinstance(value, list) and all(isinstance(part, str | int) for part in value)
     return json.dumps(value) if labels or isinstance(value, bool | int | float) else ""
 
 

@@ -21,7 +21,15 @@ from regard.data.pairs import (
     parser_for,
     row_cells,
 )
-from regard.data.table_files import HEAD, Rows, Table, is_blank, open_table
+from regard.data.table_files import (
+    HEAD,
+    Rows,
+    Table,
+    holds_tokens,
+    in_columns,
+    is_blank,
+    open_table,
+)
 from regard.data.text_files import (
     ROW_FILES,
     STDIN,
@@ -284,7 +292,7 @@ def source_rows(
     a file of lines, and of tab-separated ones without names, the lines.
     """
     suffix, places = format_suffix(source), list[int]()
-    is_table = suffix in SOURCE_TABLES and not is_read_once(source)
+    is_table = not is_read_once(source) and (suffix in SOURCE_TABLES or holds_tokens(source))
     # a .tsv without tabs has texts, whatever they look like
     if is_table and ((table := open_table(source)).kind == "tsv" or suffix != ".tsv"):
         names, (places, asks), header = source_rows_layout(table, columns, advice, features)
@@ -321,6 +329,8 @@ def read_texts(
 ) -> PairReader:
     """Read texts as pairs with an empty source; empty lines are skipped.
 
+    A tab is refused where half of the first lines have one, since they are columns then.
+
     Args:
         source: a file with one text on each line (`-` for stdin), plain or compressed as gz, xz,
             bz2 or zst; or an iterable of strings.
@@ -328,11 +338,15 @@ def read_texts(
         max_chars: the most characters that a line may have.
         advice: how errors write the options that mend them.
     """
+    opened = _opened(source)
+    head = list(itertools.islice(opened.rows, HEAD))
+    tabs = not in_columns([row for _, row in head])
 
     def parse(number: int, row: Any) -> Pair:
-        return Pair("", _checked(row, max_chars), number)
+        return Pair("", _checked(row, max_chars, tabs=tabs), number)
 
-    return PairReader(_opened(source), parse, BadLines(skip_bad, advice=advice))
+    opened = opened._replace(rows=itertools.chain(head, opened.rows))
+    return PairReader(opened, parse, BadLines(skip_bad, advice=advice))
 
 
 def _opened(source: PathLike | Iterable[Any]) -> OpenedSource:
@@ -348,10 +362,10 @@ def _opened(source: PathLike | Iterable[Any]) -> OpenedSource:
     return OpenedSource(name, rows, TEXT, note=encoding_note(source))
 
 
-def _checked(row: Any, max_chars: int) -> str:
+def _checked(row: Any, max_chars: int, *, tabs: bool) -> str:
     text = decode(row) if isinstance(row, bytes) else row
     check_unicode("text", text)
-    if isinstance(text, str) and "\t" in text:
+    if not tabs and isinstance(text, str) and "\t" in text:
         reason = f"tabs cut the line in {text.count(chr(9)) + 1} columns, where a text has one"
         fix = "write the texts alone, or choose a preset that reads pairs"
         raise BadLine("too many columns", reason, fix)

@@ -16,7 +16,11 @@ from regard.data.error_hints import BadLine, shorten
 from regard.data.stories import answers_of, join_source, split_conversation
 from regard.data.text_files import decode
 
-FormatKind = Literal["tsv", "csv", "xlsx", "parallel", "jsonl", "parquet", "arrow", "pairs", "text"]
+FormatKind = Literal[
+    "tsv", "csv", "xlsx", "tokens", "parallel", "jsonl", "parquet", "arrow", "pairs", "text"
+]
+#: kinds whose rows are cells
+CELLS: Final = ("tsv", "csv", "xlsx", "tokens")
 #: the column of datasets for translation, whose values are dictionaries by language
 TRANSLATION: Final = "translation"
 #: what is encoded or written at once
@@ -132,7 +136,7 @@ def parser_for(shape: Format, max_chars: int, files: tuple[str, str] | None = No
         return _parallel(files, max_chars)
     if shape == TWO_COLUMNS:
         return _two_columns(max_chars)
-    values = _cell_values if shape.kind in ("tsv", "csv", "xlsx") else _item_values
+    values = _cell_values if shape.kind in CELLS else _item_values
     several = replace(shape, references=True)
 
     def parse(number: int, row: Any) -> Pair:
@@ -309,6 +313,10 @@ def _pair(shape: Format, max_chars: int, number: int, src: Any, tgt: Any, third:
     source are checked by `FrameReader`.
     """
     references = shape.references
+    if _are_tokens(src):
+        if isinstance(tgt, list | tuple | np.ndarray) and len(tgt) == len(src):
+            tgt = _spaced(tgt)
+        src = _spaced(src)
     if shape.question is not None:
         for name, value in (("story", src), ("question", third)):
             for text in value if isinstance(value, list | tuple) else [value]:
@@ -323,6 +331,16 @@ def _pair(shape: Format, max_chars: int, number: int, src: Any, tgt: Any, third:
         check_text(side, text, max_chars)
     more = tuple(targets[1:])
     return Pair("" if texts == [] else src, targets[0], number, more, _features(third), frames)
+
+
+def _are_tokens(value: Any) -> bool:
+    """Return whether a source is a list of words, as tables have it whose targets are tags."""
+    several = isinstance(value, list | tuple | np.ndarray) and len(value) > 0
+    return several and all(isinstance(one, str) for one in value)
+
+
+def _spaced(items: Iterable[Any]) -> str:
+    return " ".join("_".join(str(one).split()) or "_" for one in items)
 
 
 def _written(target: Any) -> Any:

@@ -31,6 +31,7 @@ from regard.data.text_files import (
     numbered_lines,
     open_bytes,
 )
+from regard.data.token_files import token_columns, token_rows
 from regard.errors import DataError
 from regard.extras import require
 from regard.messages import message
@@ -76,8 +77,8 @@ class Table(NamedTuple):
 
     Attributes:
         name: of the file, in messages.
-        kind: tsv (rows are raw lines), csv and xlsx (lists of cells), jsonl (raw lines of JSON),
-            pairs, parquet and arrow (objects).
+        kind: tsv (rows are raw lines), csv, xlsx and tokens (lists of cells), jsonl (raw lines of
+            JSON), pairs, parquet and arrow (objects).
         head: the first rows.
         rows: returns all rows, of a file of columns with the named ones alone.
         note: sentences about encoding, archive or sheet, or "".
@@ -126,6 +127,8 @@ def open_table(source: PathLike, format: str = "auto") -> Table:
     elif kind == "csv":
         rows, note = _with_points(csv_rows(name, head, lines), name)
         notes.append(note)
+    elif kind == "tokens":
+        rows = token_rows(token_columns(line for _, line in head), rows)
     first: list[tuple[int, Any]] = list(itertools.islice(rows, HEAD))
     return Table(name, kind, first, lambda _: itertools.chain(first, rows), _joined(*notes))
 
@@ -152,6 +155,8 @@ def kind_of(source: PathLike, head: Head, format: str = "auto") -> Any:
         return "csv"
     if suffix in JSON_SUFFIXES or first.lstrip().startswith((b'{"', b"{ ", b"[{")):
         return "jsonl"
+    if token_columns(line for _, line in head):
+        return "tokens"
     return "csv" if _is_delimited(head, ";|" if suffix in ("", ".txt") else DELIMITERS) else "tsv"
 
 
@@ -161,6 +166,18 @@ def _is_delimited(head: Head, delimiters: str) -> bool:
         return False
     counts = ({line.count(sign.encode()) for _, line in head} for sign in delimiters)
     return any(len(found) == 1 and 0 not in found for found in counts)
+
+
+def holds_tokens(source: PathLike) -> bool:
+    """Return whether a file has a token and its tags on each line."""
+    return bool(token_columns(line for _, line in itertools.islice(numbered_lines(source), HEAD)))
+
+
+def in_columns(lines: Iterable[Any]) -> bool:
+    """Return whether half of the lines that are not empty have tabs: fewer are texts with tabs."""
+    full = [one for one in lines if isinstance(one, bytes | str) and one.strip()]
+    tabs = sum((b"\t" if isinstance(one, bytes) else "\t") in one for one in full)
+    return 2 * tabs >= max(1, len(full))
 
 
 def is_blank(raw: bytes | None) -> bool:

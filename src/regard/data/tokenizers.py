@@ -123,7 +123,8 @@ def choose_label_tokenizer(
     """
     lines = (" ".join(target.split()) for target in draw_sample(targets, SAMPLE))
     counts = Counter(line for line in lines if line)
-    if not 2 <= len(counts) <= FEW_LABELS or counts.total() < each * len(counts):
+    most = FEW_LABELS if each < EACH_LABEL else SAMPLE  # of rarer ones, more are no labels
+    if not 2 <= len(counts) <= most or counts.total() < each * len(counts):
         return None
     often = counts.total() / len(counts)
     reason = message("train.why.labels", count=len(counts), often=often)
@@ -134,7 +135,8 @@ def find_separator(targets: Iterable[str]) -> str:
     """Return what parts the labels of targets that name several: a sign, "json" for lists, or "".
 
     Parted by it, a tenth of 10,000 targets at least must name several labels, none of them twice,
-    and labels must be fewer than targets that differ, and come again.
+    and labels must be fewer than targets that differ, and come again: three times on average, or
+    five if they are many.
     """
     lines = [line for line in (" ".join(t.split()) for t in draw_sample(targets, SAMPLE)) if line]
     if lines and all(json_list(line) is not None for line in lines):
@@ -144,10 +146,11 @@ def find_separator(targets: Iterable[str]) -> str:
         counts = Counter(part for parts in sets for part in parts)
         several = sum(len(parts) > 1 for parts in sets)
         plain = sum(len({*parts}) == len(parts) and "" not in parts for parts in sets)
+        each = 3 if len(counts) <= FEW_LABELS else 5
         if (
             10 * several > len(lines)
             and plain > 0.99 * len(lines)
-            and len(counts) <= min(FEW_LABELS, len({*lines}) - 1, counts.total() / 3)
+            and len(counts) <= min(len({*lines}) - 1, counts.total() / each)
             and max(map(len, counts)) <= LABEL_CHARS
         ):
             return sign

@@ -15,6 +15,7 @@ targets that are numbers.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from math import ceil
 from pathlib import Path
@@ -26,9 +27,9 @@ from regard.data.lookup_codecs import split_labels
 from regard.data.series import recognise_series
 from regard.data.shards import is_sharded
 from regard.data.stories import Story
-from regard.data.table_files import kind_of
+from regard.data.table_files import in_columns, kind_of
 from regard.data.text_files import STDIN, format_suffix, media_folder, numbered_lines
-from regard.data.tokenizers import find_separator
+from regard.data.tokenizers import EACH_LABEL, FEW_LABELS, find_separator
 from regard.errors import DataError
 from regard.messages import message, translated
 from regard.models.preset_parts import CONVOLUTIONAL, RECURRENT, TRANSFORMER
@@ -94,6 +95,9 @@ def _of_examples(config: Config, pairs: PairSource | None) -> tuple[dict[str, An
         if EACH_ANSWER * len({pair.tgt for pair in first}) <= len(first):
             return {"preset": "memory-network"}, message("train.found.memory")
         return {"max_src_len": PASSAGE}, ""
+    if _are_tags(files.first(MANY_EXAMPLES)):
+        cut = {"src_tokenizer": "space", "tgt_tokenizer": "space"}
+        return {"preset": "rnn", **cut}, message("train.found.tags")
     if _are_numbers([pair.tgt for pair in first]):
         return {"numbers": True}, message("train.found.numbers", target=first[0].tgt)
     if separator := find_separator(pair.tgt for pair in files.first(MANY_EXAMPLES)):
@@ -104,7 +108,7 @@ def _of_examples(config: Config, pairs: PairSource | None) -> tuple[dict[str, An
 
 
 def _is_plain_text(name: str) -> bool:
-    """Return whether a file of lines has no tabs at its beginning."""
+    """Return whether a file of lines has no columns at its beginning."""
     if format_suffix(name) not in TEXT_SUFFIXES or media_folder(name):
         return False
     try:
@@ -113,13 +117,25 @@ def _is_plain_text(name: str) -> bool:
         return False
     if kind_of(name, head) != "tsv":  # columns with other delimiters, or JSON
         return False
-    return any(line.strip() for _, line in head) and not any(b"\t" in line for _, line in head)
+    lines = [line for _, line in head if line.strip()]
+    return bool(lines) and not in_columns(lines)
 
 
 def _stand_in_passages(pairs: Sequence[Pair]) -> bool:
     """Return whether all answers stand in their passages, and are not a few that come again."""
     inside = all(pair.tgt in Story.of(pair.src).text for pair in pairs)
     return inside and 2 * len({pair.tgt for pair in pairs}) > len(pairs)
+
+
+def _are_tags(pairs: Sequence[Pair]) -> bool:
+    """Return whether targets have a tag for each word of sources of several lengths: tags are few
+    that come again, and most words are no tags, or they would be copied or moved."""
+    both = [(pair.src.split(), pair.tgt.split()) for pair in pairs]
+    words, tags = (Counter(word for row in both for word in row[side]) for side in (0, 1))
+    aligned = all(len(src) == len(tgt) for src, tgt in both)
+    several = len({len(src) for src, _ in both}) > 2 and not any(pair.features for pair in pairs)
+    few = len(tags) <= FEW_LABELS and tags.total() >= EACH_LABEL * len(tags)
+    return aligned and several and few and 2 * sum(words[tag] for tag in tags) <= words.total()
 
 
 def _are_numbers(targets: Sequence[str]) -> bool:
