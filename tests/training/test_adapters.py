@@ -290,7 +290,7 @@ def test_all_weights_can_be_trained(home, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"start": None}, "adapter must be left out where a run starts from nothing"),
+        ({"start": None}, "adapter must be left out where start is not given"),
         ({"start": "g2p"}, "adapter must be left out unless a run starts from a folder of transf"),
         ({"hidden": 16}, "hidden must be left out where a model of transformers"),
         ({"src_tokenizer": "char"}, "src_tokenizer must be left out where"),

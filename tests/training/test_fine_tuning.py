@@ -350,12 +350,14 @@ class Examples:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"freeze": "encoder"}, "freeze must be left out where a run starts from nothing"),
-        ({"replay": "x.tsv"}, "replay must be left out where a run starts from nothing"),
-        ({"replay_share": 0.5}, "replay_share must be left out where nothing is replayed"),
+        ({"freeze": "encoder"}, "freeze must be left out where start is not given"),
+        ({"replay": "x.tsv"}, "replay must be left out where start is not given"),
+        ({"replay_share": 0.5}, "replay_share must be left out where replay is not given"),
+        ({"guide_weight": 0.5}, "guide_weight must be left out where guide is not given"),
+        ({"adapter_rank": 4}, "adapter_rank must be left out where adapter is not given"),
     ],
 )
-def test_settings_that_need_a_model_to_start_from(home, settings, reason):
+def test_settings_that_need_another_one(home, settings, reason):
     with pytest.raises(ArgumentError, match=reason):
         check_settings(make_config({"data": str(home / "pairs.tsv"), **settings}))
 

@@ -116,7 +116,10 @@ def test_a_table_that_is_kept_has_no_gradient_for_clipping_to_see(make, vectors)
         ({"preset": "rnn", "tgt_vectors": "x"}, "tgt_vectors must be left out for the preset rnn"),
         ({"src_vectors": "-"}, "src_vectors must be a file that can be read more than once, but"),
         ({"src_vectors": ""}, "src_vectors must be a file, which is read twice, but it is ''"),
-        ({"src_vectors": None, "vectors_rate": 0.5}, "vectors_rate must be left out where no"),
+        (
+            {"src_vectors": None, "vectors_rate": 0.5},
+            "vectors_rate must be left out where src_vectors",
+        ),
         ({"vectors_rate": -1}, "vectors_rate must be at least 0"),
         (
             {"shared_vocab": True, "tied": "all", "tgt_vectors": "x", "tgt_tokenizer": "word"},

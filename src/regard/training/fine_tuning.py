@@ -187,24 +187,12 @@ def _refuse(name: str, theirs: Any, ours: Any, start: StartModel) -> None:
 
 
 def check_start(config: Config) -> None:
-    """Raise ArgumentError for settings that do not go with starting from a model, or without."""
+    """Raise ArgumentError for settings that do not go with starting from a model."""
     for name in ("src_vectors", "tgt_vectors"):
         file = getattr(config, name)
         if config.start is not None and file is not None:
             rule = "be left out where a run starts from a model, which has embeddings"
             raise ArgumentError(name, rule, repr(file), "leave one of them out")
-    if config.start is None:
-        given = {"freeze": ",".join(config.freeze)}
-        given |= {name: getattr(config, name) for name in ("replay", "adapter")}
-        for name, value in given.items():
-            if value:
-                rule = "be left out where a run starts from nothing"
-                raise ArgumentError(name, rule, repr(value), "add --from MODEL")
-    share = config.replay_share
-    if config.replay is None and share != Config.model_fields["replay_share"].default:
-        rule = "be left out where nothing is replayed"
-        fix = "name older examples with replay=FILE"
-        raise ArgumentError("replay_share", rule, f"{share:g}", fix)
 
 
 def check_input(start: StartModel, config: Config, first: Callable[[], Sequence[Pair]]) -> None:

@@ -36,10 +36,6 @@ WHOLE: Final = ("word", "space")
 def check_vectors(config: Config) -> None:
     """Raise RegardError if word vectors do not fit the model; opens their files."""
     given = _given(config)
-    if not given and config.vectors_rate != 1:
-        rule = "be left out where no embedding starts from vectors"
-        fix = "name a file with src_vectors or tgt_vectors"
-        raise ArgumentError("vectors_rate", rule, f"{config.vectors_rate:g}", fix)
     if not given:
         return
     with shapes_only():

@@ -551,6 +551,15 @@ def check_settings(config: Config) -> None:
     _check_files(config)
     _check_shards(config)
     check_task_settings(config)
+    for name in ("freeze", "replay", "adapter"):
+        _check_useful(config, name, "start", fix="add --from MODEL")
+    for name in ("adapter_rank", "adapter_targets"):
+        _check_useful(config, name, "adapter", fix="add adapter=lora")
+    _check_useful(config, "replay_share", "replay", fix="name older examples with replay=FILE")
+    _check_useful(config, "teacher_weight", "teacher", fix="name its runs with teacher=RUN,RUN")
+    _check_useful(config, "guide_weight", "guide", fix="add guide=words")
+    files = ("src_vectors", "tgt_vectors")
+    _check_useful(config, "vectors_rate", *files, fix="name a file with src_vectors or tgt_vectors")
     _check_teacher(config)
     check_start(config)
     _check_guide(config)
@@ -570,12 +579,19 @@ def check_settings(config: Config) -> None:
     check_vectors(config)
 
 
+def _check_useful(config: Config, name: str, *others: str, fix: str) -> None:
+    """Raise ArgumentError for a setting that changes nothing, for lack of another one."""
+    value = getattr(config, name)
+    if value == Config.model_fields[name].default or any(getattr(config, one) for one in others):
+        return
+    shown = ",".join(value) if isinstance(value, tuple) else value
+    rule = f"be left out where {' or '.join(others)} is not given"
+    raise ArgumentError(name, rule, repr(shown), fix)
+
+
 def _check_teacher(config: Config) -> None:
     """Raise ArgumentError for settings that do not go with a teacher."""
     if not config.teacher:
-        if config.teacher_weight != Config.model_fields["teacher_weight"].default:
-            rule, value = "be left out where there is no teacher", f"{config.teacher_weight:g}"
-            raise ArgumentError("teacher_weight", rule, value, "name its runs with teacher=RUN,RUN")
         return
     for name in config.teacher:
         if not RunFolder(Path(name)).started:
