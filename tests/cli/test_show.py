@@ -135,7 +135,7 @@ def test_output_is_chinese_if_asked_for_before_or_after_the_command(saved, monke
     after = done(regard("show", str(saved), "--lang", "zh")).splitlines()
     assert after == done(regard("--lang", "zh", "show", str(saved))).splitlines()
     assert after[0].startswith("每一行是一个输出，单元格标明它关注了哪里 · 交叉注意力")
-    assert after[-1].startswith("· 小于 .05（平均每行隐去")
+    assert after[-1].startswith("· 小于 .05（平均每行未画出")
     set_language(None)  # what a new process has
     assert "Output 1" in done(regard("show", str(saved), "--plain"))
     monkeypatch.setenv("REGARD_LANG", "zh_CN.UTF-8")

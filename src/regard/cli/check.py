@@ -17,7 +17,7 @@ from regard.messages import interval_text, message
 from regard.seeing import Trace
 from regard.seeing.attribution.methods import METHODS, method_title
 from regard.seeing.draw.forecast import ForecastView
-from regard.seeing.draw.shapes import number_duplicates, printable
+from regard.seeing.draw.shapes import number_duplicates, printable, share_text
 from regard.seeing.trace.trace import Weights
 
 #: inputs that are named for each output
@@ -70,7 +70,7 @@ def _show_attention(trace: Trace, console: Console) -> None:
     labels, rows = number_duplicates(list(map(printable, trace.source.labels))), []
     for i, token in enumerate(trace.target.tokens):
         cells = [_strongest(labels, matrix[i].tolist()) for _, matrix in columns]
-        prob = "" if token.prob is None else f"{token.prob:.2f}"
+        prob = "" if token.prob is None else share_text(token.prob)
         rows.append([printable(token.text), prob, *cells])
     titles = [message("check.column.output"), "p", *(name for name, _ in columns)]
     print_table(console, titles, rows)

@@ -160,7 +160,7 @@ def show(
                 the    cat
           le ██ .90◂░░ .10
         chat ░░ .20 ██ .80◂
-        · below .05 (hidden mass 0.00 per row)   ◂ strongest
+        · below .05 (mass not drawn 0.00 per row)   ◂ strongest
     """
     return Display(to_trace(weights, src, tgt), layer=layer, head=head, special=special)
 

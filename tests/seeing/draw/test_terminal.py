@@ -1,6 +1,7 @@
 """Maps in the terminal."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ def test_the_matrix_the_list_and_the_sentences():
         "  le ▓▓ .70◂ ░░ .20 ░░ .06      ·   0.90",
         "chat      ·  ▒▒ .40 ▓▓ .50◂░░ .07   0.40",
         "</s>      ·       · ░░ .06 ██ .90◂  0.99",
-        "· below .05 (hidden mass 0.04 per row)   ◂ strongest   p probability of the output",
+        "· below .05 (mass not drawn 0.04 per row)   ◂ strongest   p probability of the output",
     ]
     assert listing(view(), 100).splitlines() == [
         "each line is an output, and what it looked at · cross-attention · words",
@@ -39,6 +40,9 @@ def test_the_matrix_the_list_and_the_sentences():
         "the other inputs got 0.04; its probability is 0.90.",
     ]
     assert 'Output 2, "chat", looked mostly at "cat" (0.50)' in plain(view())
+    rare = replace(view(), probs=[1e-9, 0.0, 0.0049])
+    assert [line[-5:] for line in matrix(rare).splitlines()[2:5]] == ["<0.01", " 0.00", "<0.01"]
+    assert listing(rare).count("p <0.01") == plain(rare).count("probability is <0.01") == 2
 
 
 def test_columns_line_up_whatever_the_letters():

@@ -23,6 +23,7 @@ from regard.seeing.draw.shapes import (
     number_duplicates,
     printable,
     rendered,
+    share_text,
     short_weight,
     to_svg,
     wrap,
@@ -163,7 +164,8 @@ class FigureLayout:
             values = [float(view.hidden[i])] * self.hides + [view.probs[i]] * self.has_probs
             for k, value in enumerate(values):
                 if value is not None:
-                    yield TextShape(self._side(k), y, f"{value:.2f}", self.font, theme.dim, "end")
+                    said = share_text(value)
+                    yield TextShape(self._side(k), y, said, self.font, theme.dim, "end")
 
     def _strip(self) -> Iterator[ImageShape]:
         """Yield the spectrogram or the series, each input above its column."""
@@ -413,5 +415,5 @@ def _sentence(view: View, i: int, inputs: Sequence[str]) -> str:
     if hidden >= NEGLIGIBLE:
         parts.append(message("show.plain.hidden", weight=hidden))
     if prob is not None:
-        parts.append(message("show.plain.probability", probability=prob))
+        parts.append(message("show.plain.probability", probability=share_text(prob)))
     return message("show.plain.semicolon").join(parts) + message("show.plain.end")

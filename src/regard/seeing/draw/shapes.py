@@ -136,6 +136,11 @@ def short_weight(weight: float) -> str:
     return "1.0" if weight >= 0.995 else f".{round(max(0.0, weight) * 100):02d}"
 
 
+def share_text(share: float) -> str:
+    """Return a share with two digits; one that would round to zero is marked as small."""
+    return "<0.01" if 0 < share < 0.005 else f"{share:.2f}"
+
+
 def number_duplicates(labels: Sequence[str]) -> list[str]:
     """Number the labels that occur more than once: the second `B` becomes `B#2`."""
     counts, seen = Counter(labels), Counter[str]()

@@ -23,6 +23,7 @@ from regard.seeing.draw.shapes import (
     pad_left,
     plain_ascii,
     printable,
+    share_text,
     short_weight,
     wrap,
 )
@@ -217,10 +218,10 @@ class _MatrixLayout:
             special = weight < FAINT or view.row_special[i] or view.column_special[j]
             cell = pad_left(cell, room + 1)
             cells += self.style.bold(cell) if j == best else self.style.dim(cell, special)
-        hidden = f"{view.hidden[i]:{HIDDEN}.2f}" if view.hides_mass else ""
-        prob = view.probs[i]
+        hidden = f"{share_text(view.hidden[i]):>{HIDDEN}}" if view.hides_mass else ""
+        prob = "" if view.probs[i] is None else f" {share_text(view.probs[i]):>5}"
         name = self.style.dim(pad_left(self.names[i], self.left), view.row_special[i])
-        return f"{name} {cells}{hidden}{'' if prob is None else f'  {prob:.2f}'}".rstrip()
+        return f"{name} {cells}{hidden}{prob}".rstrip()
 
 
 def _from_the_right(view: View) -> View:
@@ -263,8 +264,8 @@ def _entries(view: View, i: int, inputs: Sequence[str], room: int, glyphs: Glyph
     """List inputs until most of the row is covered or the line is full; at least one."""
     weights, prob = view.weights[i], view.probs[i]
     rest_name = message("show.rest")
-    tail = f"   {message('show.hidden')} {view.hidden[i]:.2f}" if view.hides_mass else ""
-    tail += "" if prob is None else f"   p {prob:.2f}"
+    tail = f"   {message('show.hidden')} {share_text(view.hidden[i])}" if view.hides_mass else ""
+    tail += "" if prob is None else f"   p {share_text(prob)}"
     room -= cell_len(tail) + cell_len(f"   {rest_name} 0.00")
     text, total = "", float(weights.sum())
     rest = total
