@@ -88,6 +88,13 @@ def test_a_lost_interrupt_is_raised_after_the_block():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_the_outer_of_two_blocks_knows_the_signal():
+    blocks = interruptible(signal.SIGHUP), suppress(KeyboardInterrupt), interruptible()
+    with pytest.raises(KeyboardInterrupt) as caught, blocks[0], blocks[1], blocks[2]:
+        signal.raise_signal(signal.SIGHUP)
+    assert caught.value.args == (signal.SIGHUP,)
+
+
 def test_a_process_that_ignores_the_signal_goes_on_ignoring_it():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with interruptible():

@@ -17,16 +17,23 @@ ENDING: Final = tuple(
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible(*taken: int) -> Iterator[None]:
     """Raise KeyboardInterrupt with the number of a signal that ends the block, or came inside it.
 
-    So SIGTERM and SIGHUP leave nothing half done behind, as Ctrl-C does. A signal may be lost: an
-    exception in a callback or a destructor that C++ calls is printed and ignored, and a library
-    may turn it into one of its own. A signal that the process ignores, as in the background or
-    under `nohup`, stays ignored.
+    A signal may be lost: an exception in a callback or a destructor that C++ calls is printed and
+    ignored, and a library may turn it into one of its own. A signal that the process ignores, as in
+    the background or under `nohup`, stays ignored.
+
+    Args:
+        taken: signals that are no interrupts yet. A command takes SIGTERM and SIGHUP, so that they
+            leave nothing half done behind.
     """
     handlers = {number: signal.getsignal(number) for number in ENDING}
-    before = {number: old for number, old in handlers.items() if old not in (signal.SIG_IGN, None)}
+    before = {
+        number: handler
+        for number, handler in handlers.items()
+        if callable(handler) or (number in taken and handler is signal.SIG_DFL)
+    }
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -34,6 +41,8 @@ def interruptible() -> Iterator[None]:
 
     def receive(number: int, frame: FrameType | None) -> None:
         received.append(number)
+        if callable(outer := before[number]):
+            outer(number, frame)
         raise KeyboardInterrupt(number)
 
     for number in before:

@@ -33,7 +33,7 @@ from regard.atomic_files import atomic_output
 from regard.errors import ArgumentError, DataError, RegardError, describe_memory_error
 from regard.messages import help_text, known_language, language, message, use_language
 from regard.safe_read import json_value
-from regard.standard_streams import interruptible
+from regard.standard_streams import ENDING, interruptible
 
 #: texts of typer itself: headings, and words in front of the facts about an option
 FRAME: Final = ("Usage: ", "Arguments", "Options", "Commands", ":")
@@ -231,7 +231,7 @@ class CommandGroup(TranslatedCommand, TyperGroup):
         """Run a command and exit; errors become one sentence."""
         extra |= {"standalone_mode": False, "prog_name": "regard"}
         try:
-            with interruptible():
+            with interruptible(*ENDING):
                 code = super().main(*args, **extra)
         except KeyboardInterrupt as stop:
             code = SIGNALLED + (stop.args or (signal.SIGINT,))[0]
