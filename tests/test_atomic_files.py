@@ -3,7 +3,14 @@ import os
 
 import pytest
 
-from regard.atomic_files import atomic_folder, atomic_output, check_output, incremental_output
+from regard.atomic_files import (
+    atomic_folder,
+    atomic_output,
+    check_output,
+    incremental_output,
+    read_checksummed,
+    write_checksummed,
+)
 from regard.data.text_files import fingerprint
 from regard.errors import DataError
 
@@ -75,6 +82,12 @@ def test_a_folder_that_is_not_there(attempt, tmp_path):
         f"{path}: the file cannot be written (No such file or directory): check that its folder "
         "exists, may be written to and has room."
     )
+
+
+def test_records_hold_names_that_are_no_text(tmp_path):
+    record = {"version": 1, "name": "d\udcff"}
+    write_checksummed(tmp_path / "file", record)
+    assert read_checksummed(tmp_path / "file") == record
 
 
 def test_fingerprints_are_of_the_values():

@@ -62,6 +62,13 @@ def test_a_full_disk():
     assert shell('"$1" -c "$2" >/dev/full') == (0, ["lost"])
 
 
+def test_names_of_files_that_are_no_text_are_printed_as_they_are():
+    assert shell('PYTHONIOENCODING=utf-8 "$1" -c "$2" >/dev/null', "print(chr(0xDCFF))") == (
+        0,
+        ["fine"],
+    )
+
+
 def test_a_reader_who_has_seen_enough_is_no_error():
     assert shell('"$1" -c "$2" | true', "print('x' * 1_000_000)")[0] == 0
 

@@ -271,7 +271,8 @@ def write_checksummed(path: PathLike, content: dict[str, Any]) -> None:
     """Write content and its checksum."""
     whole = {**content, "checksum": json_checksum(content)}
     with atomic_output(path) as file:
-        file.write(json.dumps(whole, ensure_ascii=False, indent=1).encode())
+        text = json.dumps(whole, ensure_ascii=False, indent=1)
+        file.write(text.encode("utf-8", "backslashreplace"))  # names of files need not be text
 
 
 def read_checksummed(path: PathLike) -> dict[str, Any]:

@@ -150,7 +150,7 @@ def map_bytes(path: PathLike, *, inside: PathLike | None = None) -> Any:
     It holds no handle, as a `mmap` of Python does: a corpus may have thousands of shards.
     """
     open_regular(path, inside=inside).close()
-    with import_module("pyarrow").memory_map(os.fspath(path)) as file:
+    with import_module("pyarrow").memory_map(os.fsencode(path)) as file:
         return file.read_buffer()
 
 

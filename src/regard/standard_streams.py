@@ -1,6 +1,7 @@
 """Standard streams that were closed by `<&-`, `>&-` or `2>&-`, and signals that end a process."""
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -77,6 +78,8 @@ def fill_closed() -> None:
             os.set_inheritable(os.open(os.devnull, mode), True)  # the lowest number that is free
     if sys.stdout is None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    elif isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="surrogateescape")  # names of files need not be text
     if sys.stderr is None:
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 

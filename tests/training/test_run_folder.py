@@ -20,9 +20,9 @@ def folder(make_task):
     return task.folder, task
 
 
-def test_a_folder_below_a_file(tmp_path):
+def test_a_folder_below_a_file_or_with_a_name_that_is_no_text(tmp_path):
     (tmp_path / "file").write_text("")
-    for path in (tmp_path / "file", tmp_path / "file" / "run"):
+    for path in (tmp_path / "file", tmp_path / "file" / "run", tmp_path / "\udcff"):
         with pytest.raises(RunError, match="must be writable") as caught:
             RunFolder(path).create()
         assert str(path) in str(caught.value)

@@ -125,14 +125,16 @@ class RunFolder:
     def create(self) -> None:
         """Make the folder; raises RunError if it cannot be written."""
         try:
+            os.fspath(self.path).encode()  # safetensors opens no other names
             self.data.mkdir(parents=True, exist_ok=True)
             probe = self.path / f".probe.{os.getpid()}"
             probe.write_bytes(b"")
             probe.unlink()
-        except OSError as error:
+        except (OSError, UnicodeEncodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "its name is not UTF-8"
             raise RunError(
-                f"the output folder must be writable, but {self.path} is not ({error.strerror}): "
-                f"choose another with -o."
+                f"the output folder must be writable, but {self.path} is not ({reason}): choose "
+                f"another with -o."
             ) from None
 
     @contextmanager
