@@ -23,7 +23,7 @@ from regard import ops
 from regard.errors import RegardError
 from regard.lab import Data, ExperimentContext, layers
 from regard.lab.experiments import cost, path, recall
-from regard.lab.experiments.cost import counted, trained
+from regard.lab.experiments.cost import curve
 from regard.lab.experiments.path import gradient_decay
 from regard.lab.layers import Family
 from regard.lab.plots import save
@@ -75,11 +75,11 @@ HEADER = ("family", "parameters", "multiply-adds ~ n^", "seconds", "way", "near 
 
 def cells(name: str, costs: Data, paths: Data) -> tuple[str, ...]:
     """Return the results of a family at its longest sequences."""
-    operations = counted(costs, name, "operations")
-    seconds = trained(costs, name)
+    operations = curve(costs, name, "operations")
+    seconds = curve(costs, name, "seconds")
     way = paths["paths"][name][-1]
     return (
-        f"{counted(costs, name, 'parameters').y[-1]:,}",
+        f"{curve(costs, name, 'parameters').y[-1]:,}",
         str(operations.law()),
         f"{seconds.y[-1]:.3f} at n = {seconds.x[-1]:,}",
         f"{way['path']} at n = {way['length']}",

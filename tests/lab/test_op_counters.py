@@ -2,7 +2,6 @@ import time
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from regard import ops
 from regard.lab import layers
@@ -32,14 +31,10 @@ named = pytest.mark.parametrize("family", FORMULAS, ids=lambda family: family.na
 
 
 @named
-def test_multiplications_are_those_on_paper_and_of_torchs_counter(family):
+def test_multiplications_are_those_on_paper(family):
     layer, x = layers.build(family, D), torch.randn(1, N, D)
     with ops.use_backend("reference"):
-        counted = multiply_adds(lambda: layer(x))
-        with FlopCounterMode(display=False) as counter:
-            layer(x)
-    assert counted == FORMULAS[family]
-    assert counted == counter.get_total_flops() // 2
+        assert multiply_adds(lambda: layer(x)) == FORMULAS[family]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,29 +65,6 @@ class ExperimentContext:
         self.on_piece(label)
         return result
 
-    def map(
-        self, compute: Callable[..., Any], pieces: Sequence[tuple[str, dict[str, Any]]]
-    ) -> list[Any]:
-        """Return the results of `call` for pieces (label and arguments each), in their order.
-
-        The pieces must be independent: with a pool they are computed in parallel, by a function at
-        the top of a module.
-        """
-        if self.pool is None:
-            return [self.call(label, compute, **arguments) for label, arguments in pieces]
-        waiting = {
-            self.pool.submit(compute, **arguments, device=self.device): label
-            for label, arguments in pieces
-        }
-        try:
-            for done in as_completed(waiting):
-                done.result()
-                self.on_piece(waiting[done])
-        finally:
-            for piece in waiting:
-                piece.cancel()
-        return [piece.result() for piece in waiting]
-
     def grid(
         self,
         label: str,
@@ -97,16 +74,32 @@ class ExperimentContext:
     ) -> list[dict[str, Any]]:
         """Return a row for every combination of `axes`, the last axis varying fastest.
 
+        With a pool they are computed in parallel, by a function at the top of a module.
+
         Args:
             label: as for `call`, with names of axes in braces.
-            compute: as for `map`; returns the other columns of a row.
+            compute: returns the other columns of a row.
             axes: the values of each argument that varies.
             settings: the arguments that all combinations share.
         """
         cases = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
-        pieces = [(label.format(**case), case | settings) for case in cases]
-        results = self.map(compute, pieces)
-        return [case | result for case, result in zip(cases, results, strict=True)]
+        if self.pool is None:
+            return [
+                case | self.call(label.format(**case), compute, **case, **settings)
+                for case in cases
+            ]
+        pieces = [
+            self.pool.submit(compute, **case, **settings, device=self.device) for case in cases
+        ]
+        labels = dict(zip(pieces, (label.format(**case) for case in cases), strict=True))
+        try:
+            for done in as_completed(pieces):
+                done.result()
+                self.on_piece(labels[done])
+        finally:
+            for piece in pieces:
+                piece.cancel()
+        return [case | piece.result() for case, piece in zip(cases, pieces, strict=True)]
 
 
 def device_name(device: torch.device) -> str:

@@ -14,7 +14,6 @@ reported. A curve ends early if a run takes too long or too much memory.
 """
 
 import math
-import platform
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard import ops
-from regard.lab.context import ExperimentContext
+from regard.lab.context import ExperimentContext, device_name
 from regard.lab.estimates import MIN_SIZES, MeanInterval, PowerLaw, crossing, power_law
 from regard.lab.experiment import Claim, Data, Plot, ReportTable, Rows, verdict
 from regard.lab.layers import (
@@ -251,19 +250,19 @@ class CostCurve(NamedTuple):
         return power_law(self.x[-FITTED:], [max(y, 1e-9) for y in self.y[-FITTED:]])
 
 
-def counted(data: Data, family: str, what: str, sweep: str = "length") -> CostCurve:
-    """Return `operations`, `chain` or `parameters` over `length` or `width`."""
-    rows = data["counts"][family][sweep]
-    return CostCurve([row[sweep] for row in rows], [MeanInterval(*[row[what]] * 3) for row in rows])
-
-
-def trained(
-    data: Data, family: str, what: str = "seconds", sweep: str = "length", path: str = "fast"
+def curve(
+    data: Data, family: str, what: str, sweep: str = "length", path: str = "fast"
 ) -> CostCurve:
-    """Return `seconds` or `bytes` of training on the `fast` or the `reference` path."""
-    rows = data["runs"][family][path][sweep]
+    """Return what was counted or measured over `length` or `width`.
+
+    Counted are `operations`, `chain` and `parameters`; measured on the `fast` or the `reference`
+    path are `seconds` and `bytes`.
+    """
+    rows = data["counts"][family][sweep]
+    if what in ("seconds", "bytes"):
+        rows = [row | row["training"] for row in data["runs"][family][path][sweep]]
     ends = ("seconds", "low", "high") if what == "seconds" else (what,) * 3
-    bands = [MeanInterval(*(row["training"][end] for end in ends)) for row in rows]
+    bands = [MeanInterval(*(row[end] for end in ends)) for row in rows]
     return CostCurve([row[sweep] for row in rows], bands)
 
 
@@ -291,7 +290,7 @@ def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -
     longest = context.choose(512, 2048)  # a loop over more steps would count nothing new
     limits = {"patience": context.choose(0.06, 0.2), "room": context.choose(1, 16) * 2**30}
     batch = context.choose(4, 8)
-    data: Data = {"machine": _machine(context.device), "length": length, "width": width}
+    data: Data = {"machine": device_name(context.device), "length": length, "width": width}
     data |= {"batch": batch, "counts": {}, "runs": {}}
     for family in families:
         data["counts"][family.name] = {
@@ -322,21 +321,12 @@ def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -
     return data
 
 
-def _machine(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    threads = torch.get_num_threads()
-    return f"CPU ({platform.machine()}), {threads} thread{'s' if threads > 1 else ''}"
-
-
 def judge(data: Data) -> list[Claim]:
     """Compare the documents' orders of growth with counts, times and memory."""
     return [_rnn(data), _attention(data), _parallel(data), _memory(data), _long_sequences(data)]
 
 
-def _laws(
-    curve: Callable[..., CostCurve], data: Data, family: Family, what: str
-) -> dict[str, PowerLaw]:
+def _laws(data: Data, family: Family, what: str) -> dict[str, PowerLaw]:
     """Return the power laws over length and width."""
     return {sweep: curve(data, family.name, what, sweep).law() for sweep in ("length", "width")}
 
@@ -351,8 +341,8 @@ def _listed(laws: Mapping[str, PowerLaw]) -> str:
 
 def _rnn(data: Data) -> Claim:
     """Judge the order by its counts; the times decide whether it holds without limits."""
-    counts = _laws(counted, data, RNN, "operations")
-    times = _laws(trained, data, RNN, "seconds")
+    counts = _laws(data, RNN, "operations")
+    times = _laws(data, RNN, "seconds")
     exponents = {"length": 1, "width": 2}
     right = _follow(counts, exponents, COUNT_TOLERANCE)
     return Claim(
@@ -366,9 +356,9 @@ def _rnn(data: Data) -> Claim:
 
 def _attention(data: Data) -> Claim:
     exponents = {"length": 2, "width": 1}
-    bare, whole = (_laws(counted, data, family, "operations") for family in (BARE, SELF_ATTENTION))
-    times = _laws(trained, data, SELF_ATTENTION, "seconds")
-    pairs, total = (counted(data, f.name, "operations") for f in (BARE, SELF_ATTENTION))
+    bare, whole = (_laws(data, family, "operations") for family in (BARE, SELF_ATTENTION))
+    times = _laws(data, SELF_ATTENTION, "seconds")
+    pairs, total = (curve(data, f.name, "operations") for f in (BARE, SELF_ATTENTION))
     rest = [all_ - part for all_, part in zip(total.y, pairs.y, strict=True)]
     equal = crossing(pairs.x, pairs.y, rest) if min(rest) > 0 else None
     fully = _follow(whole, exponents, COUNT_TOLERANCE)
@@ -388,10 +378,10 @@ def _attention(data: Data) -> Claim:
 
 def _parallel(data: Data) -> Claim:
     claimed = {CONVOLUTION.name: 0, RNN.name: 1, SELF_ATTENTION.name: 0}
-    chains = {name: counted(data, name, "chain") for name in claimed}
+    chains = {name: curve(data, name, "chain") for name in claimed}
     right = _follow({n: c.law() for n, c in chains.items()}, claimed, COUNT_TOLERANCE)
-    attentive = counted(data, SELF_ATTENTIVE.name, "chain")
-    listed = ", ".join(f"{name} {curve.y[-1]:,}" for name, curve in chains.items())
+    attentive = curve(data, SELF_ATTENTIVE.name, "chain")
+    listed = ", ".join(f"{name} {chain.y[-1]:,}" for name, chain in chains.items())
     return Claim(
         TABLE,
         "Convolution and self-attention handle all n positions at once, an RNN one by one.",
@@ -404,7 +394,7 @@ def _parallel(data: Data) -> Claim:
 
 def _memory(data: Data) -> Claim:
     definition, fused = (
-        trained(data, BARE.name, "bytes", path=path) for path in ("reference", "fast")
+        curve(data, BARE.name, "bytes", path=path) for path in ("reference", "fast")
     )
     slow, fast, longest = definition.law(), fused.law(), definition.x[-1]
     numbers = definition.y[-1] / (data["batch"] * longest**2) / BYTES_PER_FLOAT
@@ -422,8 +412,10 @@ def _memory(data: Data) -> Claim:
 
 
 def _long_sequences(data: Data) -> Claim:
-    attention = trained(data, SELF_ATTENTION.name)
-    found = {f.name: crossover(attention, trained(data, f.name)) for f in (RNN, CONVOLUTION)}
+    attention = curve(data, SELF_ATTENTION.name, "seconds")
+    found = {
+        f.name: crossover(attention, curve(data, f.name, "seconds")) for f in (RNN, CONVOLUTION)
+    }
     reached = [at is not None for at, _ in found.values()]
     return Claim(
         "document 3, summary",
@@ -439,13 +431,14 @@ def _long_sequences(data: Data) -> Claim:
 def draw(data: Data) -> list[Plot]:
     """Draw times in log-log, where a power law is a straight line."""
     panels = {
-        f"length n ({title})": {name: trained(data, name, path=path) for name in data["counts"]}
+        f"length n ({title})": {
+            name: curve(data, name, "seconds", path=path) for name in data["counts"]
+        }
         for path, title in PATHS.items()
     }
-    sizes = max((curve.x for lines in panels.values() for curve in lines.values()), key=len)
+    sizes = max((line.x for lines in panels.values() for line in lines.values()), key=len)
     bands = {
-        title: {name: curve.bands for name, curve in lines.items()}
-        for title, lines in panels.items()
+        title: {name: line.bands for name, line in lines.items()} for title, lines in panels.items()
     }
     caption = (
         "Seconds of one training run, forward and backward, over the length: medians, with bands "
@@ -464,13 +457,13 @@ def tabulate(data: Data) -> list[ReportTable]:
     """Tabulate sizes of the layers and all exponents."""
     rows = []
     for name in data["counts"]:
-        chain, size = counted(data, name, "chain"), counted(data, name, "parameters")
+        chain, size = curve(data, name, "chain"), curve(data, name, "parameters")
         laws = [
-            *(counted(data, name, "operations", sweep) for sweep in ("length", "width")),
-            *(trained(data, name, "seconds", sweep) for sweep in ("length", "width")),
-            *(trained(data, name, "bytes", path=path) for path in PATHS),
+            *(curve(data, name, "operations", sweep) for sweep in ("length", "width")),
+            *(curve(data, name, "seconds", sweep) for sweep in ("length", "width")),
+            *(curve(data, name, "bytes", path=path) for path in PATHS),
         ]
-        exponents = [str(curve.law()) for curve in laws]
+        exponents = [str(found.law()) for found in laws]
         rows.append([name, f"{size.y[-1]:,}", f"{chain.y[-1]:,}", *exponents])
     caption = (
         f"One layer of width {data['width']}: parameters, the longest chain of dependent matrix "
