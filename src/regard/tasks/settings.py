@@ -1,8 +1,8 @@
 """Values that inputs and outputs share: settings of a run, places of data, encoders and scores."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -109,18 +109,28 @@ class ScoreTable(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
+#: settings of frames alone
+FRAMES_ONLY: Final = ("stack", "scale_vectors")
+
+
+def default_of(settings: Settings, name: str) -> Any:
+    """Return the default value of a setting."""
+    return type(settings).model_fields[name].default
+
+
 def refuse_settings(
-    settings: Settings, unused: Mapping[str, Any], rule: str, fix: str = "leave it out"
+    settings: Settings, names: Iterable[str], rule: str, fix: str = "leave it out"
 ) -> None:
-    """Raise ArgumentError for a setting that has another value than its default.
+    """Raise ArgumentError for the first setting that has another value than its default.
 
     Args:
         settings: of a run.
-        unused: defaults by name.
+        names: of those that make no sense.
         rule: worded to follow "must", as in "be left out where sources are vectors".
         fix: the next step.
     """
-    for name, default in unused.items():
-        value = getattr(settings, name)
-        if value != default and (value or default):
-            raise ArgumentError(name, rule, repr(value), fix)
+    for name in names:
+        value, default = getattr(settings, name), default_of(settings, name)
+        if value != default and (value or default):  # features=False are none
+            shown = ",".join(value) if isinstance(value, tuple) else value
+            raise ArgumentError(name, rule, repr(shown), fix)

@@ -25,6 +25,7 @@ from regard.models import COPY_PRESETS, TEXT_PRESETS, AnyModel, SequenceModel
 from regard.tasks import Task, open_task
 from regard.tasks import check_settings as check_task_settings
 from regard.tasks.baselines import Baseline, fit_baseline
+from regard.tasks.settings import refuse_settings
 from regard.tasks.tokenizer_training import shared_tokenizer_kind
 from regard.training.adapters import build_network, halve_frozen
 from regard.training.checkpoint import BestWeights, Checkpoints
@@ -581,12 +582,9 @@ def check_settings(config: Config) -> None:
 
 def _check_useful(config: Config, name: str, *others: str, fix: str) -> None:
     """Raise ArgumentError for a setting that changes nothing, for lack of another one."""
-    value = getattr(config, name)
-    if value == Config.model_fields[name].default or any(getattr(config, one) for one in others):
-        return
-    shown = ",".join(value) if isinstance(value, tuple) else value
-    rule = f"be left out where {' or '.join(others)} is not given"
-    raise ArgumentError(name, rule, repr(shown), fix)
+    if not any(getattr(config, other) for other in others):
+        rule = f"be left out where {' or '.join(others)} is not given"
+        refuse_settings(config, (name,), rule, fix)
 
 
 def _check_teacher(config: Config) -> None:

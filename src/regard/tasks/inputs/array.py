@@ -24,12 +24,8 @@ LONGEST_NAME: Final = 200
 NAMED_BY: Final = 30
 
 
-#: settings that are only for text sources, with their defaults
-TEXT_ONLY: Final[dict[str, Any]] = {
-    "src_case": "keep",
-    "shared_vocab": False,
-    "src_vectors": None,
-}
+#: settings that are only for text sources
+TEXT_ONLY: Final = ("src_case", "shared_vocab", "src_vectors")
 
 
 #: presets that read something else, and what they do
@@ -80,7 +76,7 @@ class ArrayInput(TaskInput):
             rule = f"not be 'all' where sources are {sources}"
             raise ArgumentError("tied", rule, "'all'", "say tied=output")
         rule = f"be left out where sources are {sources}"
-        refuse_settings(settings, {"features": None}, rule, "join them to the sources as numbers")
+        refuse_settings(settings, ("features",), rule, "join them to the sources as numbers")
         refuse_settings(settings, TEXT_ONLY, rule)
 
     def table(self, source: Any) -> FrameArray:

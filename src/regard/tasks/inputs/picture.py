@@ -34,7 +34,15 @@ from regard.seeing.trace.trace import picture_backdrop
 from regard.tasks.inputs.array import ArrayInput
 from regard.tasks.inputs.base import InputDescription, InputFacts
 from regard.tasks.inputs.graph_inputs import GraphInputs, PictureInputs
-from regard.tasks.settings import DataPlace, Say, Settings, SourceFiles, TaskOptions
+from regard.tasks.settings import (
+    FRAMES_ONLY,
+    DataPlace,
+    Say,
+    Settings,
+    SourceFiles,
+    TaskOptions,
+    refuse_settings,
+)
 
 #: side of a picture for each pixel that training pictures are shifted by, by default
 SHIFT: Final = 14
@@ -109,11 +117,8 @@ class PixelInput(ArrayInput):
     def check_settings(cls, settings: Settings) -> None:
         """Raise ArgumentError for a preset or a setting that pictures have no use for."""
         super().check_settings(settings)
-        for name, default in (("stack", 1), ("scale_vectors", True)):
-            value = getattr(settings, name)
-            if value != default:
-                rule = "be left out where sources are pictures"
-                raise ArgumentError(name, rule, repr(value), "choose patches by patch=")
+        rule, fix = "be left out where sources are pictures", "choose patches by patch="
+        refuse_settings(settings, FRAMES_ONLY, rule, fix)
         options: PictureOptions = PictureOptions.of(settings)
         size, patch = options.size, options.patch
         if size is not None and patch is not None and (size.height % patch or size.width % patch):

@@ -31,6 +31,7 @@ from regard.tasks.settings import (
     Settings,
     SourceFiles,
     TaskOptions,
+    default_of,
     refuse_settings,
 )
 
@@ -45,21 +46,11 @@ WINDOWS_OF_DEV: Final = 3
 FEW_ROWS: Final = 500
 #: share of numbers that are interpolated where nobody has said what becomes of gaps
 FEW_GAPS: Final = 0.1
-#: settings that have no meaning for series, with their defaults
-TEXT_ONLY: Final[dict[str, Any]] = {
-    "tgt": None,
-    "dev_tgt": None,
-    "columns": None,
-    "features": None,
-    "src_tokenizer": "auto",
-    "tgt_tokenizer": "auto",
-    "src_case": "keep",
-    "stack": 1,
-    "scale_vectors": True,
-    "shared_vocab": False,
-    "src_vectors": None,
-    "tgt_vectors": None,
-}
+#: settings that have no meaning for series
+TEXT_ONLY: Final = (
+    *("tgt", "dev_tgt", "columns", "features", "src_tokenizer", "tgt_tokenizer"),
+    *("src_case", "stack", "scale_vectors", "shared_vocab", "src_vectors", "tgt_vectors"),
+)
 
 
 def _listed(value: Any) -> Any:
@@ -156,7 +147,7 @@ class SeriesInput(TaskInput):
         if settings.task_options:
             return True
         table = isinstance(settings.data, str) and format_suffix(settings.data) in ROW_FILES
-        of_text = any(getattr(settings, name) != value for name, value in TEXT_ONLY.items())
+        of_text = any(getattr(settings, name) != default_of(settings, name) for name in TEXT_ONLY)
         return table and settings.preset in FORECASTERS and not of_text
 
     @classmethod

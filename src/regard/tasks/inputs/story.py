@@ -78,7 +78,7 @@ class StoryInput(LineInput):
         """Raise ArgumentError for settings that are not for stories."""
         TextInput.check_settings(settings)
         rule = "be left out where sources are stories"
-        refuse_settings(settings, {"features": None}, rule, "write them into the story")
+        refuse_settings(settings, ("features",), rule, "write them into the story")
 
     @classmethod
     def reader(cls, settings: Settings, place: DataPlace) -> SourceTransform:

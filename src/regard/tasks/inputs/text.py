@@ -32,7 +32,14 @@ from regard.seeing.attribution.input_scorer import Replacements, token_replaceme
 from regard.symbols import EOS, SYMBOLS, UNK
 from regard.tasks.inputs.base import InputDescription, InputFacts, TaskInput
 from regard.tasks.inputs.graph_inputs import GraphInputs, TokenInputs
-from regard.tasks.settings import DataPlace, Say, Settings, SourceFiles
+from regard.tasks.settings import (
+    FRAMES_ONLY,
+    DataPlace,
+    Say,
+    Settings,
+    SourceFiles,
+    refuse_settings,
+)
 from regard.tasks.tokenizer_training import TOKENIZER_LINES, learn_tokenizer, shared_tokenizer_kind
 
 END: Final = Token(SYMBOLS[EOS], special=True)
@@ -224,11 +231,10 @@ class TextInput(LineInput):
     @classmethod
     def check_settings(cls, settings: Settings) -> None:
         """Raise ArgumentError for a setting that is only for frames."""
-        for name, default in (("stack", 1), ("scale_vectors", True)):
-            value = getattr(settings, name)
-            if value != default:
-                fix = "add src_tokenizer=vectors if they are vectors"
-                raise ArgumentError(name, "be left out where sources are text", repr(value), fix)
+        rule = "be left out where sources are text"
+        refuse_settings(
+            settings, FRAMES_ONLY, rule, "add src_tokenizer=vectors if they are vectors"
+        )
 
     @classmethod
     def reader(cls, settings: Settings, place: DataPlace) -> SourceTransform:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Final, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 import torch
@@ -121,10 +121,6 @@ class LabelOutput(TokenOutput):
         return ClassReport("label", found.rows(), found, unknown_classes(gold, self.labels))
 
 
-#: settings that make no sense for labels that do not exclude each other, with their defaults
-UNUSED: Final[dict[str, Any]] = {**NOT_TOKENS, "label_smoothing": 0.0}
-
-
 class LabelSetOptions(LabelOptions):
     """Settings of runs whose targets name several labels each."""
 
@@ -169,7 +165,10 @@ class LabelSetOutput(LabelOutput):
         if settings.preset not in LABEL_PRESETS:
             rule = f"be one of {', '.join(LABEL_PRESETS)} {what}"
             raise ArgumentError("preset", rule, settings.preset, "choose one of them")
-        return refuse_settings(settings, UNUSED, f"be left out {what}")
+        if settings.label_smoothing:
+            value = settings.label_smoothing
+            raise ArgumentError("label_smoothing", f"be left out {what}", value, "leave it out")
+        return refuse_settings(settings, NOT_TOKENS, f"be left out {what}")
 
     @classmethod
     def learn(cls, settings: Settings, targets: list[str], *, file: str, say: Say) -> TargetEncoder:

@@ -50,13 +50,8 @@ TRIED: Final = 16
 NAMED: Final = 5
 #: a number with a decimal comma that may also part thousands
 THOUSANDS: Final = re.compile(r"[-+]?[1-9][0-9]{0,2},[0-9]{3}", re.ASCII)
-#: settings of targets that are cut into tokens, with their defaults
-NOT_TOKENS: Final[dict[str, Any]] = {
-    "tgt_tokenizer": "auto",
-    "shared_vocab": False,
-    "tgt_vectors": None,
-    "rdrop": 0.0,
-}
+#: settings of targets that are cut into tokens
+NOT_TOKENS: Final = ("tgt_tokenizer", "shared_vocab", "tgt_vectors", "rdrop")
 
 
 class NumberOptions(TaskOptions):
