@@ -176,7 +176,7 @@ def holds_tokens(source: PathLike) -> bool:
 def in_columns(lines: Iterable[Any]) -> bool:
     """Return whether half of the lines that are not empty have tabs: fewer are texts with tabs."""
     full = [one for one in lines if isinstance(one, bytes | str) and one.strip()]
-    tabs = sum((b"\t" if isinstance(one, bytes) else "\t") in one for one in full)
+    tabs = sum(b"\t" in one if isinstance(one, bytes) else "\t" in one for one in full)
     return 2 * tabs >= max(1, len(full))
 
 

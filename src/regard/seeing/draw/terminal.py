@@ -219,7 +219,8 @@ class _MatrixLayout:
             cell = pad_left(cell, room + 1)
             cells += self.style.bold(cell) if j == best else self.style.dim(cell, special)
         hidden = f"{share_text(view.hidden[i]):>{HIDDEN}}" if view.hides_mass else ""
-        prob = "" if view.probs[i] is None else f" {share_text(view.probs[i]):>5}"
+        own = view.probs[i]
+        prob = "" if own is None else f" {share_text(own):>5}"
         name = self.style.dim(pad_left(self.names[i], self.left), view.row_special[i])
         return f"{name} {cells}{hidden}{prob}".rstrip()
 
