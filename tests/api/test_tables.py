@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 import regard
+from regard.api.tables import choose_named
 from regard.errors import ArgumentError, DataError
 
 SMALL = {"size": "tiny", "quiet": True, "device": "cpu", "report": False, "steps": 40}
@@ -103,6 +104,16 @@ def test_sources_and_targets_apart():
         _ = model.classes_
 
 
+def test_lists_of_tokens_are_read_where_answers_are_asked():
+    rows = [
+        {"tokens": list("abc")[: 1 + i % 3], "tags": list("XYX")[: 1 + i % 3]} for i in range(90)
+    ]
+    model = regard.fit(rows, target="tags", **{**SMALL, "steps": 1})
+    table = pa.table({"tokens": [row["tokens"] for row in rows[:3]]})
+    found = [row["answer"].split() for row in model.predict(table).to_pylist()]
+    assert [len(tags) for tags in found] == [1, 2, 3]
+
+
 def test_names_that_are_numbers_are_no_places():
     rows = [{1: text, 0: stars} for text, stars in zip(TEXTS, COLUMNS["stars"], strict=True)]
     table = pa.table({"1": TEXTS, "0": COLUMNS["stars"]})
@@ -117,8 +128,10 @@ def test_columns_that_are_not_there_or_not_clear_are_named():
     rows = [{"a": "x", "b": "y", "c": 1}] * 3
     with pytest.raises(ArgumentError, match="target must be one of the columns, a, b, c"):
         regard.fit(rows, target="d")
-    with pytest.raises(DataError, match="source and target is not clear: choose two"):
+    with pytest.raises(DataError, match="a, b, c, and which is the source is not clear: name it"):
         regard.fit(rows, target="c")
+    forms = [{"lemma": f"go{i}", "form": f"went{i}", "tag": "AB"[i % 2]} for i in range(9)]
+    assert choose_named(forms, None, "form") == ("lemma", "form")
     with pytest.raises(ArgumentError, match="a column must be left out beside y"):
         regard.fit(["x"], [1], target="d")
     with pytest.raises(ArgumentError, match="target must be one of the columns, x, y"):

@@ -20,6 +20,7 @@ from regard.api.tables import (
     target_settings,
     write_labels,
 )
+from regard.data.file_formats import JOINED, left_out
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.models.int8 import int8_copy, int8_engine
@@ -220,7 +221,9 @@ def fit(
     rows, columns, targets = _examples(pairs, y, source, target, settings)
     if columns is not None and (source is None) != (target is None):
         told = {"src": columns[0], "tgt": columns[1], "option": f"source={columns[0]!r}"}
-        say(StderrConsole(quiet=quiet), message("data.chosen", file="table", **told))
+        used = {*columns[0].split(JOINED), columns[1]}
+        rest = left_out([name for name in map(str, rows[0]) if name not in used])
+        say(StderrConsole(quiet=quiet), message("data.chosen", file="table", **told) + rest)
     begin(new_config(settings), folder, pairs=rows, quiet=quiet)
     model = load_run(folder, device=device)
     if model.task.labels:

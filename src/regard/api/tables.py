@@ -54,7 +54,14 @@ def choose_named(
         other = [n for n in names if n != target and n.strip().lower() not in TARGET_NAMES.split()]
         taken = {**{name: name for name in other}, "label": target}
     some = [{name: row.get(own) for name, own in taken.items()} for row in rows[:HEAD]]
-    shape = read_pairs(some, advice=HINTS).format
+    try:
+        shape = read_pairs(some, advice=HINTS).format
+    except DataError:
+        if target is None or not some:
+            raise
+        reason = f"its columns are {', '.join(names)}, and which is the source is not clear"
+        fix = f"name it, as in {HINTS.columns([next(iter(taken))])}"
+        raise DataError("table", None, reason, fix) from None
     found = [shape.columns[0], *([] if shape.question is None else [shape.question])]
     return JOINED.join(parts or map(str, found)), target or str(shape.columns[1])
 

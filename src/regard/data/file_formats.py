@@ -206,7 +206,7 @@ def _header_layout(
         option = advice.columns([*found, *([features] if features is not None else [])])
         src, tgt = roles.shown
         note = message("data.header.used", file=file, src=src, tgt=tgt, option=option)
-        note += _left_out(others)
+        note += left_out(others)
     return TableLayout(shape, note, roles.recorded(by_name=False))
 
 
@@ -340,10 +340,11 @@ def _find_roles(
 def _chosen_note(file: str, shown: Sequence[str], others: Sequence[str], advice: ErrorHints) -> str:
     option = advice.columns(("A", "B"))
     note = message("data.chosen", file=file, src=shown[0], tgt=shown[1], option=option)
-    return note + _left_out(others)
+    return note + left_out(others)
 
 
-def _left_out(names: Sequence[str]) -> str:
+def left_out(names: Sequence[str]) -> str:
+    """Return a sentence about columns that are not used, or ""."""
     listed = ", ".join(map(repr, names))
     return message("data.header.rest", names=listed) if names else ""
 
@@ -494,7 +495,8 @@ def choose_by_content(names: Cells | None, rows: Sequence[Cells]) -> tuple[int, 
 
     Ids, dates and columns of one value are left out. Of two columns that remain, labels or numbers
     are the target, or else the second is. Of more, the source is the longest text by far, or the
-    only one of a known name, and the target the only column of labels or numbers.
+    only one of a known name or without the name of a target, and the target the only column of
+    labels or numbers, or with such a name.
     """
     width = len(names if names is not None else rows[0] if rows else ())
     full = [row for row in rows if len(row) == width]
@@ -507,6 +509,7 @@ def choose_by_content(names: Cells | None, rows: Sequence[Cells]) -> tuple[int, 
         held[-1] = "labels"  # rows may be sorted by them
     kept = [i for i in range(width) if held[i] not in ("ids", "dates", "nothing")]
     texts = [i for i in kept if held[i] == "texts"]
+    texts = [i for i in texts if lower[i] not in TARGET_NAMES.split()] or texts
     if not texts or len(kept) < 2 or (width == 2 and not _labels_first(full)):
         return None
     if len(kept) == 2:

@@ -369,6 +369,7 @@ def _features(value: Any) -> tuple[str, ...]:
 def joined_source(parts: Sequence[Any], *, has_question: bool) -> Any:
     """Return a source as models are asked: with its question, or its features, after a tab."""
     src, *more = parts or [None]  # of an object without any key
+    src = _spaced(src) if _are_tokens(src) and not has_question else src
     if has_question:
         return join_source(src, more[0])
     features = _features(more[0]) if more and isinstance(src, str) else ()
