@@ -91,10 +91,6 @@ def _as_object(row: MetricRow) -> dict[str, Any]:
     return {name: value for name, value in row._asdict().items() if name != "counted" or value}
 
 
-def _range(row: MetricRow) -> str:
-    return interval_text(row.low, row.high, partial(format_metric, row.name))
-
-
 def _interval_notes(rows: Sequence[Any]) -> list[str]:
     return [message("interval.note")] * any(row.low is None for row in rows)
 
@@ -105,7 +101,8 @@ def _print_metrics(rows: Sequence[MetricRow], console: Console) -> None:
     titles += [message("evaluate.counted")] * (rows[0].counted is not None)
     cells = []
     for row in rows:
-        cells.append([row.name, format_metric(row.name, row.value), _range(row)])
+        ends = interval_text(row.low, row.high, partial(format_metric, row.name))
+        cells.append([row.name, format_metric(row.name, row.value), ends])
         cells[-1] += [] if row.counted is None else [f"{row.counted:,}"]
         cells[-1].append(row.signature)
     print_table(console, [*titles, message("card.column.signature")], cells)

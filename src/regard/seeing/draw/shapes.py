@@ -151,14 +151,10 @@ def number_duplicates(labels: Sequence[str]) -> list[str]:
     return found
 
 
-def is_right_to_left(text: str) -> bool:
-    """Return whether any character of a text is written from right to left."""
-    return any(unicodedata.bidirectional(char) in RIGHT_TO_LEFT for char in text)
-
-
 def isolate_direction(text: str) -> str:
     """Wrap right-to-left text in marks that keep the text beside it in order."""
-    return f"{ISOLATE}{text}{POP}" if is_right_to_left(text) else text
+    turned = any(unicodedata.bidirectional(char) in RIGHT_TO_LEFT for char in text)
+    return f"{ISOLATE}{text}{POP}" if turned else text
 
 
 def write_by_ending(path: str | Path, makers: Mapping[str, Callable[[], str | bytes]]) -> None:

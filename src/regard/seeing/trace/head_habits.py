@@ -309,12 +309,10 @@ def _self_cells(rows: Sequence[Token], columns: Sequence[Token]) -> dict[str, Ma
 
 def _separators(columns: Sequence[Token]) -> Mask:
     """Return which columns after the first are special, or punctuation alone."""
-    found = [j > 0 and (token.special or _is_punctuation(token)) for j, token in enumerate(columns)]
+    letters = [_label(token) or "a" for token in columns]
+    marks = [all(unicodedata.category(char)[0] == "P" for char in label) for label in letters]
+    found = [j > 0 and (columns[j].special or mark) for j, mark in enumerate(marks)]
     return np.array(found, dtype=np.bool_)
-
-
-def _is_punctuation(token: Token) -> bool:
-    return all(unicodedata.category(char)[0] == "P" for char in _label(token) or "a")
 
 
 def _label(token: Token) -> str:
