@@ -77,5 +77,8 @@ def test_labels_of_integers_have_alternatives_and_a_bad_line_an_empty_row(tmp_pa
 def test_what_cannot_be_written_is_refused_in_a_sentence(words, tmp_path):
     said = sentence(regard("predict", "g2p", words, "-o", tmp_path / "a.csv", "--jsonl"), 2)
     assert "--jsonl" in said
+    said = sentence(regard("predict", "g2p", words, "-o", tmp_path / "a.xlsx"), 2)
+    assert "-o must end in .csv, .tsv, .jsonl, .parquet, but it is" in said
+    assert not (tmp_path / "a.xlsx").exists()
     said = sentence(regard("predict", "g2p", words, "-o", tmp_path / "a.csv", "--workers", 2), 2)
     assert "--workers" in said

@@ -22,6 +22,7 @@ from regard.cli.input_lines import InputLines, is_media, warn_if_bare
 from regard.cli.jobs import run_shards
 from regard.data import lazy_pyarrow as arrow
 from regard.data.frame_tables import SUFFIX
+from regard.data.text_files import ROW_FILES
 from regard.decoding_options import DecodingOptions, given_options
 from regard.errors import ArgumentError, DataError
 from regard.messages import message
@@ -43,6 +44,9 @@ def predict(args: PredictArgs) -> None:
     is_table = path is not None and path.suffix.lower() in SUFFIXES and not path.is_dir()
     table = path if is_table else None
     if path is not None and table is None:
+        if path.suffix.lower() in ROW_FILES and not path.is_dir():
+            rule = f"end in {', '.join(SUFFIXES)}"
+            raise ArgumentError("-o", rule, repr(str(path)), "choose one of these")
         return _predict_shards(args, path)
     fix = "name the folder for the answers with -o"
     refuse("stand beside -o", fix, ray=args.ray, workers=args.workers)
