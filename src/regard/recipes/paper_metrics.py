@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from sacrebleu.metrics.bleu import BLEU
 
 from regard import extras
-from regard.evaluation import PLAIN_TEXT, Normalizer, score
+from regard.evaluation import METRICS, PLAIN_TEXT, Normalizer, score
 from regard.recipes.task_data import RecipeExample
 
 
@@ -42,23 +42,19 @@ class Answers(NamedTuple):
 PaperMetric = Callable[[Answers], MetricValue]
 
 
-def metric(
-    name: str, *, scale: float = 100.0, higher_is_better: bool = True, plain: bool = False
-) -> PaperMetric:
-    """Return a metric of `regard.evaluation` in the unit of papers.
+def metric(name: str, *, plain: bool = False) -> PaperMetric:
+    """Return a metric of `regard.evaluation` as papers report it, shares in per cent.
 
-    Args:
-        name: in `regard.evaluation`.
-        scale: 100 for shares, 1 for points.
-        higher_is_better: False for errors.
-        plain: leave texts as they are: the metric has a normalization of its own.
+    `plain` leaves texts as they are, for a metric that has a normalization of its own.
     """
+    known = METRICS[name]
 
     def compute(answers: Answers) -> MetricValue:
         references = [example.references for example in answers.examples]
         normalizer = PLAIN_TEXT if plain else answers.normalizer
         found = score(name, answers.texts, references, normalizer=normalizer)
-        return MetricValue(name, scale * found.value, found.signature, higher_is_better)
+        value = 100 * found.value if known.share else found.value
+        return MetricValue(name, value, found.signature, known.higher_is_better)
 
     return compute
 
@@ -66,13 +62,13 @@ def metric(
 #: percentage of predictions that equal one of their references
 exact: Final = metric("exact")
 #: edit distance of phonemes to the nearest pronunciation, in per cent
-phoneme_error_rate: Final = metric("per", higher_is_better=False)
+phoneme_error_rate: Final = metric("per")
 #: edit distance of words, in per cent of the reference's words: the WER of speech recognition
-word_errors: Final = metric("wer", higher_is_better=False)
+word_errors: Final = metric("wer")
 #: the same of characters, spaces among them
-character_errors: Final = metric("cer", higher_is_better=False)
+character_errors: Final = metric("cer")
 #: sacrebleu's case-sensitive BLEU of plain text
-bleu: Final = metric("bleu", scale=1.0)
+bleu: Final = metric("bleu")
 
 
 def word_error_rate(answers: Answers) -> MetricValue:

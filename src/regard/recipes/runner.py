@@ -70,7 +70,10 @@ def start(
         for names in (recipe.members, recipe.teacher)
     )
     prepared = _prepare(recipe, data, console)
-    _check_teacher(prepared, teacher)
+    if prepared.unlabelled and not teacher:
+        count, fix = len(prepared.unlabelled), 'give it, as in recipe.teacher=["g2p:1"]'
+        rule = "name runs if there are unlabelled examples"
+        raise ArgumentError("recipe.teacher", rule, f"missing for {count:,} of them", fix)
     folder.create()
     recipe.write(folder.path / RECIPE_DIR)
     device = devices.pick(str(recipe.settings.get("device", "auto")))
@@ -116,7 +119,11 @@ def resume(
     """
     console = StderrConsole(quiet=quiet)
     members = [resolve(member, folder.path.parent) for member in recipe.members]
-    _check_overrides(recipe, overrides)
+    for name in overrides:
+        if name.startswith("recipe.") or members:
+            rule = "stay as it is when a recipe is resumed"
+            fix = "start a new run for it with another -o"
+            raise ArgumentError(name, rule, repr(overrides[name]), fix)
     searching = is_open(folder)
     if not members and (overrides or not folder.finished or searching):
         folder = resume_training(folder.path, overrides, quiet=quiet)
@@ -241,18 +248,6 @@ def _check_new(folder: RunFolder) -> None:
         )
 
 
-def _check_overrides(recipe: Recipe, overrides: Mapping[str, Any]) -> None:
-    """Raise if a setting cannot change on resume."""
-    own = [name for name in overrides if name.startswith("recipe.") or recipe.members]
-    if own:
-        raise ArgumentError(
-            own[0],
-            "stay as it is when a recipe is resumed",
-            repr(overrides[own[0]]),
-            "start a new run for it with another -o",
-        )
-
-
 def _changed(recipe: Recipe, folder: RunFolder, settings: Mapping[str, Any]) -> Recipe:
     """Return the recipe with the settings that a model was trained with, and remove its scores."""
     recipe = recipe.changed(settings)
@@ -263,14 +258,3 @@ def _changed(recipe: Recipe, folder: RunFolder, settings: Mapping[str, Any]) -> 
         told = {"settings": dict(recipe.settings), "command": " ".join([result["command"], *more])}
         result_file.write(folder.path, {**result, **told, "scores": {}})
     return recipe
-
-
-def _check_teacher(prepared: TaskData, teacher: Sequence[Path]) -> None:
-    """Raise if unlabelled examples have no teacher."""
-    if prepared.unlabelled and not teacher:
-        raise ArgumentError(
-            "recipe.teacher",
-            "name runs if there are unlabelled examples",
-            f"missing for {len(prepared.unlabelled):,} of them",
-            'give it, as in recipe.teacher=["g2p:1"]',
-        )

@@ -140,14 +140,9 @@ def read_sets(
     *,
     files: Mapping[str, str] | str = "{}.tsv",
 ) -> dict[str, list[Item]]:
-    """Return what a function makes of the cells of each line, by set.
+    """Return what `example` makes of the cells of each line, by set.
 
-    Args:
-        folder: the data folder.
-        dataset: its name there.
-        columns: as for `rows`; further cells are passed on.
-        example: makes an example of the cells.
-        files: the file of each set, or the pattern of their names.
+    `columns` are as for `rows`; `files` has the file of each set, or is the pattern of their names.
     """
     names = {name: files.format(name) for name in SETS} if isinstance(files, str) else files
     return {

@@ -44,17 +44,14 @@ def prepare(folder: Path, *, degrees: bool = False) -> TaskData:
     """
     train = _read(folder, "train", DEGREES if degrees else CLASSES, inner=True)
     scored = {name: _read(folder, name, CLASSES, inner=False) for name in ("dev", "test")}
-    if degrees:
-        scored = {name: [_either(e) for e in examples] for name, examples in scored.items()}
+    if degrees:  # both degrees of a class are right
+        scored = {
+            name: [RecipeExample(e.src, (*e.references, f"very-{e.references[0]}")) for e in found]
+            for name, found in scored.items()
+        }
     apart = {example.src for examples in scored.values() for example in examples}
     once = dict.fromkeys(example for example in train if example.src not in apart)
     return TaskData(list(once), scored, SETTINGS)
-
-
-def _either(example: RecipeExample) -> RecipeExample:
-    """Return the example with both degrees of its class as references."""
-    (word,) = example.references
-    return RecipeExample(example.src, (word, f"very-{word}"))
 
 
 def _read(

@@ -172,7 +172,8 @@ def prepare_names(folder: Path) -> TaskData:
     """
     found: dict[str, dict[tuple[str, str], list[str]]] = {name: {} for name in SETS}
     for code, script in SCRIPTS.items():
-        lines = read_sets(folder, "translit_wikidata", 2, _cells, files=script + ".{}.tsv")
+        pattern = script + ".{}.tsv"
+        lines = read_sets(folder, "translit_wikidata", 2, lambda *cells: cells, files=pattern)
         for name, forms in found.items():
             for latin, written, *_ in lines[name]:
                 forms.setdefault((code, latin), []).append("".join(written.split()))
@@ -204,10 +205,6 @@ def prepare_dates(folder: Path) -> TaskData:
     sets, bare = read(bare=False), read(bare=True)
     sets["train"] += dict.fromkeys(bare["train"])
     return task_data({**sets, "test-bare": bare["test"]}, CHARACTERS)
-
-
-def _cells(*cells: str) -> tuple[str, ...]:
-    return cells
 
 
 CMUDICT: Final = RecipeTask(prepare_cmudict, evaluate_by(word_error_rate, phoneme_error_rate))
