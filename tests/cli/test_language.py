@@ -128,3 +128,20 @@ def test_what_a_language_model_cannot_do_is_said_in_a_sentence(language, tmp_pat
     result = regard(*(places.get(word, word) for word in words))
     assert said in sentence(result, result.exit_code)
     assert result.exit_code in (1, 2)
+
+
+@pytest.mark.slow
+def test_running_text_is_learned_and_scored_with_the_lines_before_it(tmp_path):
+    draw = random.Random(1)
+    text = "".join(f"{word}\n{word}\n" for word in draw.choices("abcdefgh", k=800))
+    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+    sizes = ("size=tiny", "hidden=32", "embed=16", "cell=gru", "batch_sentences=8")
+    brief = ("steps=150", "warmup=5", "lr=0.03", "precision=32", "tgt_tokenizer=space")
+    model = ("-p", "lm-rnn", "-o", tmp_path / "run", "-q", *sizes, *brief)
+    done(regard("train", tmp_path / "text.txt", *model, "max_tgt_len=20", "running_text=true"))
+    found = json.loads(done(regard("evaluate", tmp_path / "run", tmp_path / "text.txt", "--json")))
+    (row,) = found["metrics"]
+    # a line has its word and its end; every second word is that of the line before it
+    alone, after = 8 ** (1 / 2), 8 ** (1 / 4)
+    assert 0.9 * after < row["value"] < 0.8 * alone
+    assert row["signature"].endswith("|context:20")

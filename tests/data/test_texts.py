@@ -1,9 +1,12 @@
 import gzip
 
+import numpy as np
 import pytest
 
-from regard.data import Pair, read_texts
+from regard.data import Pair, Tokenizer, build_corpus, read_texts
+from regard.data.running_text import RunningText
 from regard.errors import DataError
+from regard.symbols import EOS
 
 
 def test_a_line_is_a_target_without_a_source(tmp_path):
@@ -17,6 +20,30 @@ def test_a_line_is_a_target_without_a_source(tmp_path):
     code = "for i in x:\n\tprint(i)\nx\n"  # few lines have tabs: these are no columns
     path.write_text(code, encoding="utf-8")
     assert "\n".join(pair.tgt for pair in read_texts(path)) == code.strip()
+
+
+@pytest.mark.parametrize("longest", [1, 5, 7, 1000])
+def test_windows_of_running_text_have_each_line_once_with_eos_between(tmp_path, longest):
+    lines = ["ab", "c", "abcab", "a", "b", "cc", "abcabca"]
+    tokenizer = Tokenizer.train("char", lines)
+    pairs = [Pair("", line, number) for number, line in enumerate(lines, start=1)]
+    limits = {"max_src_len": 9, "max_tgt_len": 9, "texts": True}
+    corpus = build_corpus(pairs, tokenizer, tokenizer, tmp_path / "train.arrow", **limits)
+    windows = RunningText(corpus, longest)
+    rows = np.arange(len(windows.tgt_lengths))
+    starts, lengths, ids = windows.gather("tgt", rows)
+    texts = [ids[start : start + n].tolist() for start, n in zip(starts, lengths, strict=True)]
+    joined = [token for text in texts for token in (*text, EOS)]
+    assert joined == [token for line in lines for token in (*tokenizer.encode(line), EOS)]
+    for text, after in zip(texts, [*texts[1:], None], strict=True):
+        assert len(text) <= longest or EOS not in text
+        if after is not None:  # another line would not have had room
+            assert len(text) + 1 + len([*after, EOS][: [*after, EOS].index(EOS)]) > longest
+    assert lengths.tolist() == windows.tgt_lengths.tolist() == [len(text) for text in texts]
+    assert windows.gather("src", rows).lengths.tolist() == [1] * len(rows)
+    dev = windows.dev_set()
+    assert sorted(dev.scored.tolist()) == rows.tolist()
+    assert len(dev.sources) == len(lines)
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,21 @@ def test_it_is_the_inverse_of_the_mean_probability_by_hand():
     assert found.nats == pytest.approx(-2 * math.log(each), rel=1e-5)
 
 
+@pytest.mark.parametrize("context", [6, 7, 100])
+def test_each_text_is_scored_once_after_those_before_it(context):
+    entries = {(BOS, A): 0.5, (EOS, A): 0.75, (A, B): 0.25, (B, EOS): 0.125}
+    model = Bigrams(table(entries=entries))
+    lengths = []
+    model.register_forward_pre_hook(lambda _, args: lengths.append(args[2].shape[1]))
+    found = perplexity(model, TOKENIZER, ["a b"] * 41, context)
+    first, later = (start * 0.25 * 0.125 for start in (0.5, 0.75))
+    expected = [-math.log(first)] + [-math.log(later)] * 40
+    assert found.each[:, 0] == pytest.approx(expected, rel=1e-5)
+    assert (found.tokens, max(lengths)) == (123, context // 3 * 3)
+    perplexity(model, TOKENIZER, ["a", "a b a b a b a b", "b"], 6)
+    assert lengths[-1] == 9  # the line that is longer than the context is read alone
+
+
 def test_the_interval_holds_what_other_texts_would_give():
     entries = {(BOS, A): 0.9, (A, EOS): 0.9, (BOS, B): 0.05, (B, EOS): 0.5}
     model = Bigrams(table(entries=entries))

@@ -370,7 +370,7 @@ class Model:
     def perplexity(self, texts: str | Iterable[str]) -> Perplexity:
         """Return the perplexity of a language model on a text, or on several, each by itself.
 
-        A text may have many lines: each is then predicted from those before it.
+        A model of running text reads each with those before it.
         """
         if self.task.has_sources:
             raise RegardError(
@@ -380,7 +380,8 @@ class Model:
         several = [texts] if isinstance(texts, str) else list(texts)
         for text in several:
             self.predictor.check_source(text)
-        return perplexity(self.module, self.tgt_tokenizer, several)
+        context = self.task.input.context
+        return perplexity(self.module, self.tgt_tokenizer, several, context)
 
     def evaluate(
         self,

@@ -258,7 +258,8 @@ def _evaluate_texts(model: api.Model, args: EvaluateArgs) -> None:
 
 def _perplexity_rows(found: Perplexity, model: api.Model) -> list[MetricRow]:
     """Return the perplexity per token and, if words are not the tokens, per word."""
-    how = f"eos:counted|unk:{found.unknown}|tok:{model.tgt_tokenizer.kind}|lines:1"
+    lines = f"context:{context}" if (context := model.task.input.context) else "lines:1"
+    how = f"eos:counted|unk:{found.unknown}|tok:{model.tgt_tokenizer.kind}|{lines}"
     low, high = found.interval()
     signature = f"perplexity|per:token|{how}"
     rows = [MetricRow("perplexity", found.value, low, high, signature, found.tokens)]

@@ -376,6 +376,7 @@ class DevSet(NamedTuple):
         rows: first pair of each source in the corpus.
         corpus: all pairs.
         scored: rows of the corpus whose loss is computed: those of the sources, in their order.
+        windows: of running text, whose rows are those of `scored`, if lines follow on one another.
     """
 
     sources: list[str]
@@ -383,6 +384,12 @@ class DevSet(NamedTuple):
     rows: Int[np.ndarray, " sources"]
     corpus: EncodedPairs
     scored: Int[np.ndarray, " scored"]
+    windows: EncodedPairs | None = None
+
+    @property
+    def scored_pairs(self) -> EncodedPairs:
+        """The windows, or else the corpus."""
+        return self.corpus if self.windows is None else self.windows
 
     def limited(self, count: int) -> "DevSet":
         """Return the dev set with the loss of so many pairs at most."""

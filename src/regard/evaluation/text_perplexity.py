@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.data import Tokenizer, pad
+from regard.data.running_text import window_starts
 from regard.errors import ArgumentError
 from regard.evaluation.bootstrap import MAX_NATS, Ends, ratio_interval
 from regard.models.protocol import SequenceModel, evaluating
@@ -67,8 +68,18 @@ class Perplexity:
         return math.exp(min(self.nats / max(1, count), MAX_NATS))
 
 
-def perplexity(model: SequenceModel, tokenizer: Tokenizer, texts: Sequence[str]) -> Perplexity:
-    """Return the perplexity of texts, without dropout."""
+def perplexity(
+    model: SequenceModel, tokenizer: Tokenizer, texts: Sequence[str], context: int = 0
+) -> Perplexity:
+    """Return the perplexity of texts, without dropout.
+
+    Args:
+        model: a language model.
+        tokenizer: of the model.
+        texts: to score, each by itself or, with `context`, in their order.
+        context: most tokens of some texts and those before them, of which each is read with at
+            least half as many, where it has as many.
+    """
     if not texts:
         raise ArgumentError("texts", "be one or more", "an empty list", "there is nothing to score")
     ids = tokenizer.encode_batch(texts)
@@ -76,30 +87,57 @@ def perplexity(model: SequenceModel, tokenizer: Tokenizer, texts: Sequence[str])
     each = np.zeros((len(ids), 3))
     each[:, 1] = [len(row) + 1 for row in ids]
     each[:, 2] = [len(text.split()) + 1 for text in texts]
+    windows = _windows(each[:, 1], context)
     with torch.no_grad(), evaluating(model):
-        for rows in _batches(ids):
-            each[rows, 0] = _nats(model, [ids[i] for i in rows], device)
+        for rows in _batches([int(each[w.first : w.end, 1].sum()) for w in windows]):
+            _add_nats(model, ids, [windows[i] for i in rows], each[:, 0], device)
     nats, tokens, words = each.sum(axis=0).tolist()
     unknown = sum(row.count(UNK) for row in ids)
     return Perplexity(nats, len(texts), int(tokens), int(words), unknown, each)
 
 
-def _batches(ids: Sequence[list[int]]) -> Iterator[list[int]]:
+class _Window(NamedTuple):
+    """The texts from `first` to `end` are read, and those from `scored` on are scored."""
+
+    first: int
+    scored: int
+    end: int
+
+
+def _windows(tokens: Float[np.ndarray, " texts"], context: int) -> list[_Window]:
+    """Return windows in which each text is scored once, after as many as fit into the context."""
+    if not context:
+        return [_Window(i, i, i + 1) for i in range(len(tokens))]
+    scored = window_starts(tokens.astype(np.int64), context // 2)
+    ends, last = np.cumsum(tokens), np.append(scored[1:], len(tokens))
+    firsts = np.searchsorted(ends - tokens, ends[last - 1] - context).clip(max=scored)
+    return [_Window(*w) for w in zip(firsts, scored, last, strict=True)]
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Yield rows of like lengths, the longest first."""
-    rows = sorted(range(len(ids)), key=lambda i: len(ids[i]), reverse=True)
+    rows = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
     while rows:
-        count = max(1, BATCH_TOKENS // (len(ids[rows[0]]) + 1))
+        count = max(1, BATCH_TOKENS // lengths[rows[0]])
         yield rows[:count]
         rows = rows[count:]
 
 
-def _nats(model: SequenceModel, rows: list[list[int]], device: torch.device) -> list[float]:
-    """Return the negative log-probability of each row."""
-    sides = ([[BOS, *row] for row in rows], [[*row, EOS] for row in rows])
-    read, written = (pad(side)[0].to(device) for side in sides)
-    keep = written != PAD
+def _add_nats(
+    model: SequenceModel,
+    ids: Sequence[list[int]],
+    windows: Sequence[_Window],
+    nats: Float[np.ndarray, " texts"],
+    device: torch.device,
+) -> None:
+    """Add the negative log-probability of each text that the windows score."""
+    rows = [[t for text in ids[w.first : w.end] for t in (*text, EOS)] for w in windows]
+    of = [[i for i in range(w.first, w.end) for _ in (*ids[i], EOS)] for w in windows]
+    read, written = pad([[BOS, *row[:-1]] for row in rows])[0], pad(rows)[0]
+    text = pad(of)[0]
+    keep = (written != PAD) & (text >= torch.tensor([[w.scored] for w in windows]))
     src = torch.full((len(rows), 1), EOS, device=device)
-    logits: Tensor = model(src, torch.ones_like(src[:, 0]), read, keep=keep).logits
-    terms = F.cross_entropy(logits.float(), written[keep], reduction="none")
-    sums = torch.zeros(keep.shape, dtype=torch.float64, device=device)
-    return sums.masked_scatter(keep, terms.double()).sum(dim=1).tolist()
+    sides = src, torch.ones_like(src[:, 0]), read.to(device)
+    logits: Tensor = model(*sides, keep=keep.to(device)).logits
+    terms = F.cross_entropy(logits.float(), written[keep].to(device), reduction="none")
+    np.add.at(nats, text[keep].numpy(), terms.double().cpu().numpy())

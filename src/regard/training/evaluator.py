@@ -159,7 +159,7 @@ class Evaluator:
     def scored(self) -> tuple[int, int]:
         """The number of dev sources, or examples, that the score is of, and of all."""
         if not self.decodes:
-            return len(self.dev.scored), len(self.dev.corpus.src_lengths)
+            return len(self.dev.scored), len(self.dev.scored_pairs.src_lengths)
         total = len(self.dev.sources)
         return min(self.decoded or total, total), total
 
@@ -217,7 +217,7 @@ class Evaluator:
 
     def _loss_and_health(self) -> tuple[float, "AttentionHealth | None"]:
         scored, total, tokens = self.dev.scored, 0.0, 0
-        lengths = self.task.sort_lengths(self.dev.corpus)[scored]
+        lengths = self.task.sort_lengths(self.dev.scored_pairs)[scored]
         for places in _by_length(lengths, self.batch_size):
             batch, keep, out = self._forward(scored[places], maps=False)
             gold = batch.tgt_out[keep]
@@ -227,7 +227,7 @@ class Evaluator:
 
     def _forward(self, rows: np.ndarray, *, maps: bool) -> tuple[Batch, Tensor, ModelOutput]:
         """Return a batch of dev examples, its real target tokens, and what the model says to it."""
-        batch = collate(self.dev.corpus, rows).to(self.fabric.device)
+        batch = collate(self.dev.scored_pairs, rows).to(self.fabric.device)
         keep = batch.tgt_out != PAD
         sides = (batch.src, batch.src_lengths, batch.tgt_in)
         return batch, keep, self.module(*sides, keep=keep, need_weights=maps)

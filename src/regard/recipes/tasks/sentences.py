@@ -5,7 +5,7 @@
   model of their English sides. No sentence is in two sets: the files of German and Chinese are
   split already, those of French are split here by groups of pairs that share a sentence.
 - `ptb`: the Penn Treebank with the 10,000 words of Mikolov et al. (2010). Perplexity is per word
-  and per line end; each line is predicted by itself.
+  and per line end; each line is predicted by itself, or in running text with those before it.
 - `acl-titles`: titles of papers from their abstracts, the ACL Anthology from 2020 to 2024.
 """
 
@@ -246,7 +246,8 @@ def evaluate_perplexity(
 ) -> TaskScores:
     """Return the perplexity of all lines together."""
     found = model.perplexity([example.references[0] for example in examples])
-    signature = f"perplexity|per:word|eos:counted|words:{found.words}|lines:1"
+    lines = f"context:{context}" if (context := model.task.input.context) else "lines:1"
+    signature = f"perplexity|per:word|eos:counted|words:{found.words}|{lines}"
     value = MetricValue("perplexity", found.per_word, signature, higher_is_better=False)
     return TaskScores([value], [])
 

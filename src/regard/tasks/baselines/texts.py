@@ -106,7 +106,7 @@ def fit_language(data: BaselineData) -> Baseline:
     drawn = np.random.default_rng(0).permutation(len(lengths))
     room = np.searchsorted(lengths[drawn].cumsum(), COUNTED * data.seconds * 3 / order)
     train = _joined(data.train, "tgt", drawn[: max(1, room)], order - 1)
-    dev = _joined(data.dev.corpus, "tgt", data.dev.scored, order - 1)
+    dev = _joined(data.dev.scored_pairs, "tgt", data.dev.scored, order - 1)
     prob: Float64[np.ndarray, " tokens"] = np.full(len(dev), 1 / data.task.output.size)
     # of all but the longest n-grams, those count that differ by the token before them
     counted = [np.flatnonzero(train != BOS)]

@@ -194,6 +194,8 @@ class TaskInput(InputChoice):
 
     #: features that may follow a source after a tab
     feature_names: tuple[str, ...] = ()
+    #: most tokens of a text and those before it that are read together; 0 reads each by itself
+    context = 0
 
     def __init__(self, encoder: SourceEncoder, settings: Settings) -> None:
         self.encoder: Any = encoder

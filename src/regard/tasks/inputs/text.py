@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
+from pydantic import Field
 from torch import Tensor
 
 from regard.data import (
@@ -38,6 +39,7 @@ from regard.tasks.settings import (
     Say,
     Settings,
     SourceFiles,
+    TaskOptions,
     refuse_settings,
 )
 from regard.tasks.tokenizer_training import TOKENIZER_LINES, learn_tokenizer, shared_tokenizer_kind
@@ -392,14 +394,25 @@ def _too_many_tabs(have: str, source: str) -> DataError:
     return DataError("text", None, reason, fix, kind="with a tab too many")
 
 
+#: lines of running text that are held out together
+BLOCK_LINES: Final = 20
 #: how a model card shows a text
 CARD_TEXT: Final = re.compile(r"^Texts of its dev set look like this:\n\n {4}(.+)$", re.MULTILINE)
+
+
+class RunningOptions(TaskOptions):
+    """The setting of a language model whose lines are those of longer texts."""
+
+    running_text: bool = Field(
+        False, description="whether lines follow on one another, in windows of max_tgt_len tokens"
+    )
 
 
 class NoInput(TextInput):
     """Texts that are continued: the tokeniser is that of what is written."""
 
     name = "nothing"
+    options_type = RunningOptions
     facts = TextInput.facts._replace(
         has_sources=False,
         scales_batches=False,
@@ -453,8 +466,15 @@ class NoInput(TextInput):
 
     @classmethod
     def is_dev(cls, settings: Settings, pair: Pair, share: float) -> bool:
-        """Return whether a text is held out, if there is no dev file."""
-        return is_held_out(pair.tgt, share=share)
+        """Return whether a text is held out, if there is no dev file; running text is in blocks."""
+        running = cls.options_type.of(settings).running_text
+        key = str(pair.line // BLOCK_LINES) if running else pair.tgt
+        return is_held_out(key, share=share)
+
+    @property
+    def context(self) -> int:
+        """Most tokens of a window of running text."""
+        return self.settings.max_tgt_len if self.options.running_text else 0
 
     @classmethod
     def learn(

@@ -6,8 +6,10 @@ from typing import Any, Final
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.data import Pair, TargetEncoder, Tokenizer
+from regard.data import Corpus, EncodedPairs, Pair, TargetEncoder, Tokenizer
+from regard.data.corpus import DevSet
 from regard.data.lookup_codecs import KINDS
+from regard.data.running_text import RunningText
 from regard.data.story_encoder import MARKS
 from regard.evaluation import ClassReport, copied_share
 from regard.evaluation.classification import MOST_CLASSES
@@ -76,6 +78,15 @@ class TokenOutput(TaskOutput):
     def size(self) -> int:
         """Tokens of the vocabulary."""
         return self.tokenizer.vocab_size
+
+    def train_set(self, corpus: Corpus) -> EncodedPairs:
+        """Return the training examples, or windows of running text."""
+        return RunningText(corpus, self.input.context) if self.input.context else corpus
+
+    def dev_set(self, corpus: Corpus) -> DevSet:
+        """Return the dev examples, or windows of running text."""
+        found = self.train_set(corpus)
+        return found.dev_set() if isinstance(found, RunningText) else DevSet.of(corpus)
 
     @property
     def copies(self) -> bool:
