@@ -155,7 +155,7 @@ def test_options_of_a_part_are_settings_of_a_run():
 def test_options_leave_the_tasks_that_have_them():
     assert {task.input.name for task in possible_tasks(make_config({"window": 30}))} == {"frames"}
     assert choose_task(make_config({"reach": 3}), list).task.input is INPUTS["text"]
-    with pytest.raises(ArgumentError, match=r"window \(of frames\), reach \(of nothing and text"):
+    with pytest.raises(ArgumentError, match=r"window \(of frames\), reach \(of text\)"):
         possible_tasks(make_config({"window": 30, "reach": 3}))
 
 

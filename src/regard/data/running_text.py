@@ -22,9 +22,10 @@ class RunningText:
         starts, lengths, ids = corpus.ids("tgt", np.arange(len(corpus)))
         ends = np.cumsum(lengths + 1, dtype=np.int64)
         self._ids = np.full(int(ends[-1]), EOS, ids.dtype)
-        within = np.arange(len(self._ids) - len(corpus)) + np.repeat(np.arange(len(corpus)), lengths)
-        shift = starts - (ends - lengths - 1)
-        self._ids[within] = ids[within + np.repeat(shift, lengths)]
+        inside = np.ones(len(self._ids), bool)
+        inside[ends - 1] = False
+        shift = np.repeat(starts - (ends - lengths - 1), lengths)
+        self._ids[inside] = ids[np.flatnonzero(inside) + shift]
         self._corpus, self._lines = corpus, window_starts(lengths + 1, longest + 1)
         self._starts = np.append(0, ends)[self._lines]
         self.src_lengths = corpus.src_lengths[self._lines]

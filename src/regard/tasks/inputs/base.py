@@ -194,8 +194,6 @@ class TaskInput(InputChoice):
 
     #: features that may follow a source after a tab
     feature_names: tuple[str, ...] = ()
-    #: most tokens of a text and those before it that are read together; 0 reads each by itself
-    context = 0
 
     def __init__(self, encoder: SourceEncoder, settings: Settings) -> None:
         self.encoder: Any = encoder
@@ -210,6 +208,11 @@ class TaskInput(InputChoice):
     def vocab_size(self) -> int:
         """Tokens of the vocabulary; 1 if the embedding is replaced by `attach`."""
         return 1
+
+    @property
+    def context(self) -> int:
+        """Most tokens of a text and those before it that are read together; 0 for one alone."""
+        return 0
 
     def attach(self, model: Any) -> Any:
         """Let the encoder of a model read such rows."""
