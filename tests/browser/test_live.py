@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -70,12 +71,15 @@ def test_what_is_typed_is_answered_and_shown(live):
         live.type("#live-text", letter)
         live.clock.run_for(100)
     assert live.questions == []
+    trace = samples.sentence()
+    live.reply = answered(replace(trace, maps=trace.maps[::-1]))
     live.clock.run_for(10_000)
     live.wait_for_selector(".texts")
     assert live.questions == [("api/stream", {"text": "the cat", "model": "enfr"})]
     assert "tapis" in live.inner_text(".stage")
     assert live.locator(".stream li").count() == 0
     assert "text=the+cat" in live.evaluate("location.hash")
+    assert "kind=cross" in live.evaluate("location.hash")  # whichever map comes first
     assert live.wrong == []
 
 

@@ -321,7 +321,8 @@ class App {
 
 /** Fits a state to a trace: settings that it does not have are replaced. */
 function fit(trace, state) {
-  if (!trace.kinds.includes(state.kind)) state.kind = trace.kinds[0];
+  const kinds = [state.kind, "hops", "cross", ...trace.kinds]; // in this order, as in the terminal
+  state.kind = kinds.find((kind) => trace.kinds.includes(kind));
   const layers = trace.layers(state.kind);
   const layer = layers.find((one) => one.layer === state.layer) ?? layers.at(-1);
   state.layer = layer?.layer ?? 0;
