@@ -153,6 +153,17 @@ FOREIGN = {
     "date,a\n45321,1\n45322,2\n45323,3\n": (DAYS, [1, 2, 3]),
     "date,a\n45321.5,1\n45322,2\n": (["2024-01-30 12:00", "2024-01-31 00:00"], [1, 2]),
     "timestamp,a\n1704067200000,1\n1704153600000,2\n": (["2024-01-01", "2024-01-02"], [1, 2]),
+    "period,a\n1974Q4,1\n1975Q1,2\n": (["1974-10-01", "1975-01-01"], [1, 2]),
+    "year,quarter,a\n1974,4,1\n1975,1,2\n": (["1974-10-01", "1975-01-01"], [1, 2]),
+    "Year,Month,a\n1974,12,1\n1975,1,2\n": (["1974-12-01", "1975-01-01"], [1, 2]),
+    "Year,Month,Day,a\n1974,12,1,5\n1975,12,1,6\n": (
+        ["1974-01-01", "1975-01-01"], [12, 1, 5, 12, 1, 6]),
+    "time,a\n1949.91667,1\n1950.0,2\n1950.08333,3\n": (
+        ["1949-12-01", "1950-01-01", "1950-02-01"], [1, 2, 3]),
+    "time,a\n-1,1\n0,2\n1,3\n": (["-1", "0", "1"], [1, 2, 3]),
+    "date,a\nJan-31-2024,1\nFeb-1-2024,2\n": (["2024-01-31", "2024-02-01"], [1, 2]),
+    "Time,a\n2024-01-01T00:00:00+01:00,1\n2024-01-01T01:00:00+01:00,2\n": (
+        ["2023-12-31 23:00", "2024-01-01 00:00"], [1, 2]),
     "Date;Time;a;b\n16/12/2006;17:24:00;1;?\n16/12/2006;17:25:00;2;5\n": "'b' has no finite",
     "Date;Time;a\n16/12/2006;17.24.00;1\n16/12/2006;17.25.00;2\n": (
         ["2006-12-16 17:24", "2006-12-16 17:25"], [1, 2]),
@@ -177,7 +188,7 @@ def test_times_and_numbers_of_other_countries(tmp_path, content):
     table = read_series(tmp_path / "x.csv")
     assert (table.labels(), table.values.ravel().tolist()) == expected
     comma = ";" in content and "," in content
-    counted = re.search(r"^45321|^1704067200000", content, re.MULTILINE) is not None
+    counted = re.search(r"^45321|^1704067200000|^1949|[+]01:00", content, re.MULTILINE) is not None
     other = 2 * content.startswith("No")  # columns that are left out, and the order of rows
     assert len(table.notes) == comma + ("/" in content or "Zeit" in content) + counted + other
     shown = " ".join(table.notes)

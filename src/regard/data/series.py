@@ -22,11 +22,13 @@ from regard.data.error_hints import BadLine, shorten
 from regard.data.pairs import NUMBER, json_record, row_cells
 from regard.data.series_windows import (
     CLOCK,
+    EXCEL_DAYS,
     ROWS,
     TimeReader,
     TimeStep,
     is_number,
     is_time,
+    parse_time,
     step_of,
     time_labels,
 )
@@ -62,7 +64,9 @@ MOST_FILLED: Final = 10
 FEWEST_ROWS, MOST_ROWS = 20, 1000
 #: whose steps are mostly equal, beside texts of so many characters at most; without times, they
 #: change so little from row to row
-USUAL_STEPS, SHORT_TEXT, LITTLE_CHANGE = 0.8, 24, 0.5
+USUAL_STEPS, SHORT_TEXT, LITTLE_CHANGE = 0.8, 24, 0.6
+#: parts of a year that may have a column of their own, and how many there are of each
+YEAR_PARTS: Final = {"quarter": 4, "month": 12}
 
 
 @dataclass(frozen=True)
@@ -153,6 +157,7 @@ def read_series(
         raw = _cell_columns(csv_rows("file", list(itertools.islice(rows, HEAD)), rows), "file")
     else:
         raw = _python_columns(source)
+    raw = _with_parts(raw)
     if columns is not None and set(columns) <= raw.columns.keys():
         chosen = _Builder(raw, gaps).time_column(time)
         kept = {name: raw.columns[name] for name in raw.columns if name in {chosen, *columns}}
@@ -176,7 +181,7 @@ def recognise_series(source: PathLike) -> SeriesColumns | None:
     and more than two: two are pairs.
     """
     try:
-        raw = _file_columns(source, MOST_ROWS)
+        raw = _with_parts(_file_columns(source, MOST_ROWS))
         builder = _Builder(raw, "ignore")
         time = builder.time_column(None)
         times = builder.times(time) if time else np.zeros(0, np.int64)
@@ -196,7 +201,7 @@ def recognise_series(source: PathLike) -> SeriesColumns | None:
     if not time:
         change = [_change(values) for values in numbers.values() if np.ptp(values)]
         several = not others and len(numbers) > 2
-        return found if several and change and np.median(change) < LITTLE_CHANGE else None
+        return found if several and change and max(change) < LITTLE_CHANGE else None
     short = all(len(str(cell)) <= SHORT_TEXT for cells in others.values() for cell in cells)
     in_order = bool((np.diff(times) > 0).all())
     if not short or not in_order or (step_of(times).between(times) == 1).mean() < USUAL_STEPS:
@@ -235,7 +240,7 @@ def _file_columns(source: PathLike, most: int | None = None) -> _RawTable:
                 if most is not None:
                     break
             table = arrow.Table.from_batches(batches, file.schema)
-        return _with_hours(_RawTable(name, _arrow_columns(table), 1))
+        return _RawTable(name, _arrow_columns(table), 1)
     opened = open_table(source)
     rows = opened.rows(())
     if opened.kind == "tsv":
@@ -244,7 +249,7 @@ def _file_columns(source: PathLike, most: int | None = None) -> _RawTable:
     if opened.has_records:
         records = [_object(name, *row) for row in rows]
         return _python_columns(records)._replace(name=name, note=opened.note)
-    return _with_hours(_cell_columns(rows, name))._replace(note=opened.note)
+    return _cell_columns(rows, name)._replace(note=opened.note)
 
 
 def _object(name: str, number: int, row: Any) -> Mapping[str, Any]:
@@ -349,7 +354,7 @@ class _Builder:
         seconds = np.arange(count)
         if time:
             seconds, values = self._ordered(self.times(time), values)
-        step = step_of(seconds) if time else ROWS
+        step = step_of(seconds) if time and not self.counts_rows(time) else ROWS
         table = SeriesTable(raw.name, time, step, seconds, tuple(others), values)
         return replace(self._complete(table), notes=tuple(self.notes))
 
@@ -434,9 +439,17 @@ class _Builder:
         return found
 
     def times(self, name: str) -> Int64[np.ndarray, " rows"]:
-        """Return the seconds since 1970 of a column of times."""
+        """Return the seconds since 1970 of a column of times, or the numbers that it counts."""
+        if self.counts_rows(name):
+            return np.array(self._numbers(name, self.raw.columns[name]), np.int64)
         reader = TimeReader(self.raw.name, name, self.raw.error, self.notes.append)
         return reader.read(self.raw.columns[name])
+
+    def counts_rows(self, name: str) -> bool:
+        """Return whether a column of times counts rows, as 1, 2, 3, ...; other numbers are dates."""
+        cells = self.raw.columns[name]
+        small = is_number(cells[0]) and abs(parse_number(cells[0])) < EXCEL_DAYS[0]
+        return small and parse_time(cells[0]) is None and _counts(cells)
 
     def _ordered(
         self, times: Int64[np.ndarray, " rows"], values: Float[np.ndarray, "rows columns"]
@@ -524,8 +537,22 @@ class _Builder:
         return replace(table, times=times, values=values, filled=filled)
 
 
-def _with_hours(raw: _RawTable) -> _RawTable:
-    """Return a table with the hours that stand in the column after that of days joined to these."""
+def _with_parts(raw: _RawTable) -> _RawTable:
+    """Return a table with times joined that stand in columns of years, and of quarters or months.
+
+    Hours that stand in the column after that of days are joined to these.
+    """
+    lower = {name.strip().lower(): name for name in raw.columns}
+    part = next((name for name in YEAR_PARTS if name in lower), "")
+    if "year" in lower and part and "day" not in lower:
+        both = ([*map(str, raw.columns[lower[name]])] for name in ("year", part))
+        whole, parts = ([cell.strip().removesuffix(".0") for cell in cells] for cells in both)
+        able = {str(number) for number in range(1, YEAR_PARTS[part] + 1)}
+        if {*parts} <= able and all(cell.isdecimal() and len(cell) == 4 for cell in whole):
+            form = "{}Q{}" if part == "quarter" else "{}-{:0>2}"
+            times = [form.format(*one) for one in zip(whole, parts, strict=True)]
+            rest = {name: raw.columns[name] for name in raw.columns if name != lower[part]}
+            return raw._replace(columns={**rest, lower["year"]: times})
     time = _Builder(raw, "ignore").time_column(None) if raw.columns else ""
     after = [*raw.columns][[*raw.columns].index(time) + 1 :][:1] if time else []
     hours = [str(cell).strip() for cell in raw.columns[after[0]]] if after else []
@@ -540,10 +567,15 @@ def _with_hours(raw: _RawTable) -> _RawTable:
 
 def _numbers_rows(name: str, values: Sequence[Any]) -> bool:
     """Return whether a column only numbers the rows, by its name and its content."""
-    if name.strip().lower() not in ROW_NUMBERS or not all(map(is_number, values)):
+    return name.strip().lower() in ROW_NUMBERS and _counts(values)
+
+
+def _counts(values: Sequence[Any]) -> bool:
+    """Return whether each value is a whole number, and one more than the one before."""
+    if not all(map(is_number, values)):
         return False
     numbers = np.array([parse_number(value) for value in values])
-    return len(numbers) > 1 and bool((np.diff(numbers) == 1).all())
+    return len(numbers) > 1 and bool((np.diff(numbers) == 1).all()) and not (numbers % 1).any()
 
 
 def _unpunctuated(cell: Any, change: dict[int, Any], decimal: bool) -> Any:

@@ -29,7 +29,11 @@ TIME_FORMATS: Final = (
     *("%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M", "%Y/%m/%d", "%Y-%m", "%Y/%m", "%Y.%m.%d"),
     *("%d %b %Y", "%d %B %Y", "%d-%b-%Y", "%d-%b-%y", "%d %b %Y %H:%M", "%d-%b-%Y %H:%M"),
     *("%b %d, %Y", "%B %d, %Y", "%b %d %Y", "%B %d %Y", "%b %Y", "%B %Y", "%b-%Y", "%b-%y"),
+    *("%b-%d-%Y", "%B-%d-%Y"),
 )
+#: a quarter, and the end of a time that has a zone
+QUARTER: Final = re.compile(r"([0-9]{4})[-: ]?Q([1-4])", re.IGNORECASE)
+ZONE: Final = re.compile(r".{10}.*(Z|[+-][0-9]{2}:?[0-9]{2})")
 #: a time that begins with a day and a month, whose order the whole column decides
 DAY_MONTH: Final = re.compile(
     r"([0-9]{1,2})([./-])([0-9]{1,2})\2([0-9]{4}|[0-9]{2})(,?[ T][0-9:]+( ?[AP]M)?)?", re.IGNORECASE
@@ -39,6 +43,8 @@ CLOCK: Final = re.compile(r"[0-9]{1,2}[:.][0-9]{2}([:.][0-9]{2})?")
 #: the day that Excel counts from, in seconds, and the days that it may mean: from 1954 to 2119
 EXCEL_START: Final = -2_209_161_600
 EXCEL_DAYS: Final = (20_000, 80_000)
+#: years that may have a fraction, which is one of months, and how far its digits may be from one
+YEARS, NEAR_MONTH = (1000, 2200), 0.06
 #: numbers from which on times since 1970 are milliseconds: seconds of the year 5138
 EPOCH_MS: Final = 1e11
 DAY: Final = 86_400
@@ -128,8 +134,9 @@ class TimeReader(NamedTuple):
         counted = self._counted_times(values)
         if counted is not None:
             return counted
+        zoned = bool(values) and isinstance(values[0], str) and ZONE.fullmatch(values[0].strip())
         try:
-            if all(isinstance(value, str) and "-" in value for value in values):
+            if not zoned and all(isinstance(value, str) and "-" in value for value in values):
                 return np.array(values, "datetime64[s]").astype(np.int64)
         except ValueError:
             pass
@@ -147,16 +154,25 @@ class TimeReader(NamedTuple):
                 f"the column {self.name!r} must hold times, but here it is {shorten(values[row])}",
                 "write times as 2016-07-01 00:00:00, or name another column with time=NAME",
             )
-        return np.array(found, np.int64)
+        times = np.array(found, np.int64)
+        if zoned:
+            shown = time_labels(times[:1], TimeStep("seconds", 1))[0]
+            self.say(message("series.counted", name=self.file, text=values[0], time=f"{shown} UTC"))
+        return times
 
     def _counted_times(self, values: Sequence[Any]) -> Int64[np.ndarray, " rows"] | None:
-        """Return times that are numbers: days of Excel, or milliseconds and less since 1970."""
+        """Return times that are numbers: days of Excel, years with a fraction, ms since 1970."""
         try:
             numbers = np.array([parse_number(value) for value in values])
         except (ValueError, TypeError):
             return None
         low, high = numbers.min(), numbers.max()
-        if EXCEL_DAYS[0] <= low and high <= EXCEL_DAYS[1]:
+        months = np.round(12 * numbers)
+        if YEARS[0] <= low and high <= YEARS[1] and (numbers % 1).any():
+            if np.abs(12 * numbers - months).max() > NEAR_MONTH:
+                return None
+            times = _month_start(months.astype(np.int64) - 12 * 1970)
+        elif EXCEL_DAYS[0] <= low and high <= EXCEL_DAYS[1]:
             times = np.round(numbers * DAY) + EXCEL_START
         elif low >= EPOCH_MS:
             times = numbers // 1000.0 ** (1 + (np.log10(low / EPOCH_MS) // 3))
@@ -226,6 +242,8 @@ def parse_time(value: Any) -> int | None:
     A number is a year, a date such as 20200131, or seconds since 1970, by its digits.
     """
     text = value.isoformat() if hasattr(value, "isoformat") else str(value).strip()
+    if quarter := QUARTER.fullmatch(text):
+        text = f"{quarter[1]}-{3 * int(quarter[2]) - 2:02}-01"
     if text.isdecimal() and len(text) in (4, 9, 10):
         return _seconds(datetime(int(text), 1, 1)) if len(text) == 4 else int(text)
     try:
