@@ -31,8 +31,8 @@ NAMES = {
     ),
     models: (
         "CLASSIFIERS COPY_PRESETS LABEL_PRESETS LANGUAGE_MODELS PRESETS SPAN_PRESETS "
-        "STORY_PRESETS TAG_PRESETS TEXT_PRESETS AnyModel Classifier ClassifierOutput ConvInput "
-        "EncoderDecoder InputAdapter JointDecoder LanguageModel Maps Memory ModelOutput "
+        "STORY_PRESETS TAG_PRESETS TEXT_PRESETS AnyModel Classifier ClassifierOutput ColumnInput "
+        "ConvInput EncoderDecoder InputAdapter JointDecoder LanguageModel Maps Memory ModelOutput "
         "NumberModel NumberOutput ConvStem PictureInput SequenceClassifier "
         "SequenceModel StepOutput Tagger TextModel TimeConvInput VectorInput with_input"
     ),

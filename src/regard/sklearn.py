@@ -1,7 +1,7 @@
 """Estimators of scikit-learn: `Classifier` and `Regressor`, for texts and for numbers.
 
 They work where scikit-learn's own do: in `cross_val_score`, `GridSearchCV` and `Pipeline`. A source
-is a text; a row of a 2-D array, whose numbers are read one after another; frames (n, frames,
+is a text; a row of a 2-D array, each column of which has a scale of its own; frames (n, frames,
 features); or a picture (n, height, width, channels).
 
 Example:
@@ -66,8 +66,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         """Train a model on sources and their targets."""
         sources = _other_sources(X)
         if sources is None:
-            numbers, y = validate_data(self, X, y, ensure_min_samples=2)
-            sources = numbers[:, :, None]
+            sources, y = validate_data(self, X, y, ensure_min_samples=2)
         settings = {**self._output, **self.get_params()}
         folder = settings.pop("folder")
         self.model_ = fit(sources, self._targets(column_or_1d(y)), output=folder, **settings)
@@ -82,7 +81,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         sources = _other_sources(X)
         if sources is None:
-            sources = validate_data(self, X, reset=False)[:, :, None]
+            sources = validate_data(self, X, reset=False)
         return list(self.model_.predict(sources, attention=False))
 
 

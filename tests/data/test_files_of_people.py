@@ -505,5 +505,5 @@ def tables_of_python():
 def test_tables_of_other_libraries_are_pairs():
     for given in tables_of_python():
         assert [pair[:2] for pair in read_pairs(check_pairs(given))] == LABELS
-    with pytest.raises(DataError, match="its columns are a, b, c, and which are source"):
+    with pytest.raises(DataError, match="its columns are a, b, c, and which of them is"):
         list(read_pairs(check_pairs(pyarrow.table({"a": [1], "b": [2], "c": [3]}))))

@@ -11,6 +11,7 @@ from regard.api.tables import table_rows
 from regard.data import Pair, PairReader, base_folder, read_pairs
 from regard.data.error_hints import PYTHON_HINTS, BadLine, ErrorHints
 from regard.data.pair_reader import SourceTransform
+from regard.data.file_formats import ALL
 from regard.data.pairs import column_names, run_columns
 from regard.data.text_files import is_read_once
 from regard.errors import ArgumentError, DataError
@@ -150,7 +151,7 @@ def _peek_columns(
     first = list(islice(rest, 1))
     own = task.settings.columns
     if columns is None and own is not None and first and isinstance(first[0], Mapping):
-        columns = column_names(own) if {*own} <= first[0].keys() else None
+        columns = column_names(own) if {*own} - {ALL} <= first[0].keys() else None
     return chain(first, rest), columns
 
 

@@ -20,7 +20,7 @@ from regard.api.tables import (
     target_settings,
     write_labels,
 )
-from regard.data.file_formats import JOINED, left_out
+from regard.data.file_formats import ALL, JOINED, left_out
 from regard.errors import ArgumentError
 from regard.messages import message
 from regard.models.int8 import int8_copy, int8_engine
@@ -219,7 +219,8 @@ def fit(
         begin(new_config({"data": str(pairs), **settings}), folder, quiet=quiet)
         return load_run(folder, device=device)
     rows, columns, targets = _examples(pairs, y, source, target, settings)
-    if columns is not None and (source is None) != (target is None):
+    chosen = columns is not None and columns[0] != ALL
+    if chosen and (source is None) != (target is None):
         told = {"src": columns[0], "tgt": columns[1], "option": f"source={columns[0]!r}"}
         used = {*columns[0].split(JOINED), columns[1]}
         rest = left_out([name for name in map(str, rows[0]) if name not in used])
@@ -262,6 +263,9 @@ def _examples(
         settings["columns"] = columns = choose_named(rows, source, target)
     elif columns is None and named and is_table(pairs):
         columns = choose_named(rows, None, None)
+    if columns and columns[0] == ALL and source is not None:
+        kept = [*([source] if isinstance(source, str) else map(str, source)), columns[1]]
+        rows = [{name: row[name] for name in kept} for row in rows]
     targets = [row.get(columns[1]) for row in rows] if named and columns else []
     settings |= target_settings(targets, settings) if asked else {}
     return rows, columns, targets

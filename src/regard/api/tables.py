@@ -14,9 +14,9 @@ import numpy as np
 
 from regard import safe_read
 from regard.atomic_files import write_atomic
-from regard.data import read_pairs
+from regard.data import FrameScaler, read_pairs
 from regard.data.error_hints import PYTHON_HINTS, BadLine
-from regard.data.file_formats import JOINED, TARGET_NAMES, ReadOptions, source_columns
+from regard.data.file_formats import ALL, JOINED, TARGET_NAMES, ReadOptions, source_columns
 from regard.data.pairs import column_names, joined_source, run_columns
 from regard.data.table_files import HEAD
 from regard.data.tokenizers import FEW_LABELS
@@ -25,7 +25,9 @@ from regard.tasks import Task
 from regard.tasks.inputs.base import TABLE_ROWS, is_table
 from regard.training.run_folder import LABELS
 
-HINTS: Final = PYTHON_HINTS._replace(columns=lambda columns: f"source={columns[0]!r}")
+HINTS: Final = PYTHON_HINTS._replace(
+    columns=lambda named: f"target={named[1]!r}" if named[0] == ALL else f"source={named[0]!r}"
+)
 COLUMN_HINTS: Final = PYTHON_HINTS._replace(columns=lambda columns: f"table[{list(columns)!r}]")
 
 
@@ -48,7 +50,8 @@ def choose_named(
             rule = f"be one of the columns, {', '.join(names)}"
             raise ArgumentError(role, rule, repr(name), "choose one of them")
     if parts and target is not None:
-        return JOINED.join(parts), target
+        numbers = len(parts) > 2 or (several and all(_is_number(rows[0][part]) for part in parts))
+        return ALL if numbers else JOINED.join(parts), target
     taken = {name: name for name in names}
     if target is not None:
         other = [n for n in names if n != target and n.strip().lower() not in TARGET_NAMES.split()]
@@ -62,6 +65,8 @@ def choose_named(
         reason = f"its columns are {', '.join(names)}, and which is the source is not clear"
         fix = f"name it, as in {HINTS.columns([next(iter(taken))])}"
         raise DataError("table", None, reason, fix) from None
+    if shape.numbers and not parts:
+        return ALL, target or str(shape.columns[1])
     found = [shape.columns[0], *([] if shape.question is None else [shape.question])]
     return JOINED.join(parts or map(str, found)), target or str(shape.columns[1])
 
@@ -69,6 +74,8 @@ def choose_named(
 def table_sources(task: Task, table: Any) -> list[Any]:
     """Return the sources of a table, in the columns that the run was trained on."""
     rows = table_rows(table)
+    if isinstance(task.input.encoder, FrameScaler) and task.input.encoder.columns:
+        return rows
     names = list(rows[0]) if rows else []
     wanted = ReadOptions(columns=column_names(run_columns(task.settings.columns)))
     own = wanted.columns_for(names, by_name=True)
@@ -90,6 +97,8 @@ def pair_with(columns: Sequence[str] | None, sources: Any, targets: Any) -> list
         what = f"{len(left):,} sources and {len(right):,} targets"
         raise ArgumentError("X and y", "be of one length", what, "give one for each")
     pairs = list(zip(left, right, strict=True))
+    if columns and columns[0] == ALL:
+        return [{**row, columns[1]: target} for row, target in pairs]
     return [dict(zip(columns, pair, strict=False)) for pair in pairs] if columns else pairs
 
 
@@ -100,9 +109,15 @@ def column_values(values: Any) -> Any:
 
 
 def _items(values: Any) -> list[Any]:
-    """Return the items of a list, a column or an array; of a table of one column, its cells."""
+    """Return the items of a list, a column or an array; of a table of one column, its cells.
+
+    The rows of a table of several columns, or of an array of two axes, are numbers by column.
+    """
     if is_table(values):
-        return [value for row in table_rows(values) for value in row.values()]
+        rows = table_rows(values)
+        return rows if rows and len(rows[0]) > 1 else [v for row in rows for v in row.values()]
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        return [dict(zip(map(str, range(len(row))), row, strict=True)) for row in values.tolist()]
     flat = getattr(values, "ndim", 1) == 1 and hasattr(values, "tolist")
     return list(values.tolist() if flat else column_values(values))
 
@@ -165,6 +180,10 @@ def column_type(table: Any, columns: Sequence[str] | None) -> dict[str, Any]:
     library = type(table).__module__.partition(".")[0]
     known = library in ("pandas", "polars") and columns and columns[1] in table.columns
     return {library: table[columns[1]].dtype} if known and columns else {}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(_plain(value), int | float)
 
 
 def _plain(value: Any) -> Any:

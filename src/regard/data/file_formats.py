@@ -21,6 +21,11 @@ Cells = Sequence[str]
 
 FORMATS: Final = ("auto", "tsv", "csv", "jsonl", "parquet")
 FEATURES_KEY: Final = "features"
+#: as a source: all columns of numbers beside the target
+ALL: Final = "*"
+#: further names of targets, where sources are columns of numbers, and cells without a number
+NUMBER_TARGETS: Final = ("y", "species", "quality", "diagnosis")
+BLANKS: Final = ("", "na", "n/a", "nan", "null", "none", "?")
 #: joins the names of two columns that make up the source: a story and a question
 JOINED: Final = "+"
 TAGS: Final = re.compile(r"[^\s;]+(;[^\s;]+)*")
@@ -96,7 +101,7 @@ class ReadOptions:
         Columns of a run are None if a file has none of their names, or if it has only names and
         they are numbers.
         """
-        if not isinstance(self.columns, RunColumns):
+        if not isinstance(self.columns, RunColumns) or self.columns[0] == ALL:
             return self.columns
         flat = _flat(self.columns, names if by_name else ())
         words = [column for column in flat if isinstance(column, str)]
@@ -169,6 +174,11 @@ def _cells_layout(table: Table, wanted: ReadOptions) -> TableLayout:
     name, kind, rows, advice = table.name, table.kind, table.head_cells, wanted.advice
     first = rows[0] if rows else []
     columns = wanted.columns_for(first)
+    named = has_header(rows)
+    names = [cell.strip() for cell in first] if named else [*map(str, range(len(first)))]
+    below = rows[int(named) :]
+    if chosen := _numbers_layout(table, columns, names, below, wanted, header=named):
+        return chosen
     tagged = wanted.features or (wanted.format == "auto" and _looks_like_tags(rows))
     if columns is not None:
         flat = _flat(columns)
@@ -177,7 +187,7 @@ def _cells_layout(table: Table, wanted: ReadOptions) -> TableLayout:
         width = len(first) if named or kind != "tsv" else 0
         joined = len(flat) > len(columns)
         return TableLayout(_chosen(kind, numbers, wanted, joined=joined, header=named, width=width))
-    if has_header(rows):
+    if named:
         return _header_layout(name, kind, rows, wanted, tagged=tagged)
     choice = None if tagged or wanted.references else choose_by_content(None, rows)
     if choice is None:
@@ -216,6 +226,10 @@ def _records_layout(table: Table, wanted: ReadOptions) -> TableLayout:
     line = next(iter(records), None) if table.names is None else None
     keys = list(table.names or map(str, records[line] if line else ()))
     columns = wanted.columns_for(keys, by_name=True)
+    plain = [key for key in keys if key != FEATURES_KEY]
+    rows = [[_cell(record.get(key)) for key in plain] for record in records.values()]
+    if chosen := _numbers_layout(table, columns, plain, rows, wanted):
+        return chosen
     if columns is not None:
         flat = _flat(columns, keys)
         joined = len(flat) > len(columns)
@@ -230,8 +244,6 @@ def _records_layout(table: Table, wanted: ReadOptions) -> TableLayout:
         return TableLayout(Format(kind, (MESSAGES, MESSAGES)))
     if not keys:
         return TableLayout(Format(kind, KEYS[0], FEATURES_KEY, references=wanted.references))
-    plain = [key for key in keys if key != FEATURES_KEY]
-    rows = [[_cell(record.get(key)) for key in plain] for record in records.values()]
     roles = _find_roles(file, line, plain, rows, wanted)
     features = FEATURES_KEY if table.names is None or FEATURES_KEY in keys else None
     shape = Format(kind, roles[:2], features, references=wanted.references)
@@ -334,6 +346,13 @@ def _find_roles(
         return Roles(names[0], names[1], known=False)
     reason = f"its columns are {', '.join(names)}, and which are source and target is not clear"
     fix = f"choose two of these, as in {wanted.advice.columns([names[0], names[-1]])}"
+    held = _held(names, rows)
+    if list(held.values()).count("numbers") > 1 and "texts" not in held.values():
+        reason = f"its columns are {', '.join(names[:8])}{', ...' * (len(names) > 8)}, and which "
+        reason += "of them is the target is not clear"
+        last = next((name for name in names if held.get(name) == "labels"), names[-1])
+        fix = f"name it, as in {wanted.advice.columns([ALL, last])}: the numbers of the other "
+        fix += "columns are the source"
     raise DataError(file, line, reason, fix, kind="missing key")
 
 
@@ -488,6 +507,88 @@ def has_header(rows: Sequence[Cells], *, sources: bool = False) -> bool:
     counts = ([*Counter(row[i] for row in others).values()] for i in places)
     comes_again = any(often.count(1) <= ONLY_ONCE * len(others) for often in counts)
     return len(others) >= ENOUGH_ROWS and comes_again
+
+
+def _held(names: Cells, rows: Sequence[Cells]) -> dict[str, str]:
+    """Return what named columns hold: "numbers", whatever they mean, or as `_content` says."""
+    found = {}
+    for name, column in zip(names, zip(*rows, strict=False), strict=False):
+        cells = [cell.strip() for cell in column if cell.strip().lower() not in BLANKS]
+        numbers = bool(cells) and all(map(NUMBER.fullmatch, cells))
+        counts = numbers and name.strip().lower() in ID_NAMES
+        content = "ids" if counts else _content(name.strip().lower(), cells)
+        found[name] = "numbers" if numbers and not counts else content
+    if (last := names[-1]) in found and found[last] == "nothing":
+        found[last] = "labels"  # rows may be sorted by them
+    return found
+
+
+def choose_numbers(names: Cells, rows: Sequence[Cells]) -> str | None:
+    """Return the target of a table of numbers, which is one of known names or of labels.
+
+    None if it is not clear, or if there are texts beside the numbers.
+    """
+    full = [row for row in rows if len(row) == len(names)]
+    if len(full) < ENOUGH_ROWS or choose_columns(names) or question_columns(names):
+        return None
+    held = _held(names, full)
+    numbers = [name for name in names if held[name] == "numbers"]
+    if "texts" in held.values() or not numbers:
+        return None
+    able = [name for name in names if held[name] in ("numbers", "labels")]
+    known = {*TARGET_NAMES.split(), *NUMBER_TARGETS}
+    for found in (
+        [name for name in able if name.strip().lower() in known],
+        [name for name in able if held[name] == "labels"],
+    ):
+        if len(found) == 1 and numbers != found:
+            return found[0]
+    columns = {name: {row[names.index(name)].strip() for row in full} for name in numbers}
+    whole = [name for name in numbers if all(cell.isdecimal() for cell in columns[name])]
+    few = len(whole) == 1 and ROWS_OF_LABEL * len(columns[whole[0]]) <= len(full)
+    if len(able) == len(numbers) > 2 and few:
+        return whole[0]
+    fraction = any("." in cell for cell in columns[numbers[0]])
+    return numbers[1] if len(names) == len(numbers) == 2 and fraction else None
+
+
+def _numbers_layout(
+    table: Table,
+    columns: Columns | None,
+    names: Cells,
+    rows: Sequence[Cells],
+    wanted: ReadOptions,
+    *,
+    header: bool = False,
+) -> TableLayout | None:
+    """Return the layout of a table whose source is its columns of numbers; None of any other."""
+    asked = columns is not None and columns[0] == ALL
+    if not asked and (columns is not None or wanted.features or wanted.references):
+        return None
+    target = str(columns[1]) if columns and asked else choose_numbers(names, rows)
+    if target is None:
+        return None
+    _places(table.name, 1, names, [target], wanted.advice)
+    held = _held(names, rows)
+    of_run = isinstance(columns, RunColumns)
+    chosen = [n for n in names if n != target and (of_run or held.get(n) == "numbers")]
+    if not chosen:
+        reason = f"there is no column of numbers beside the target {target!r}"
+        raise DataError(table.name, 1, reason, "add some, or choose source and target by columns=")
+    place = {name: name if table.has_records else names.index(name) for name in names}
+    shape = Format(
+        table.kind,
+        (place[chosen[0]], place[target]),
+        header=header,
+        width=0 if table.has_records else len(names),
+        numbers=tuple((name, place[name]) for name in chosen),
+    )
+    shown = ", ".join(chosen[:3]) + ", ..." * (len(chosen) > 3)
+    option = wanted.advice.columns((ALL, "A"))
+    told = {"file": table.name, "count": len(chosen), "names": shown, "target": target}
+    note = message("data.numbers", **told, option=option)
+    others = [name for name in names if name not in (*chosen, target)]
+    return TableLayout(shape, "" if of_run else note + left_out(others), (ALL, target))
 
 
 def choose_by_content(names: Cells | None, rows: Sequence[Cells]) -> tuple[int, int] | None:

@@ -29,9 +29,11 @@ class FrameScaler(StoredRecord):
     Attributes:
         features: numbers per frame.
         stack: frames that the model joins to one.
-        mean: mean of each feature over the training data.
-        scale: standard deviation of each feature.
+        mean: mean of each feature over the training data, or of each column.
+        scale: standard deviation of each.
         centred: whether the mean of each feature over a source is subtracted first.
+        frames: of each source, if all of the training data have as many; else 0.
+        columns: names, if a source is the numbers of these: one frame for each, of one number.
     """
 
     kind: ClassVar[str] = "vectors"
@@ -45,22 +47,38 @@ class FrameScaler(StoredRecord):
     mean: tuple[float, ...]
     scale: tuple[Positive, ...]
     centred: bool = False
+    frames: int = 0
+    columns: tuple[str, ...] = ()
 
     @staticmethod
     def measure(
-        tables: Iterable[FrameArray], *, stack: int = 1, scaled: bool = True, centred: bool = False
+        tables: Iterable[FrameArray],
+        *,
+        stack: int = 1,
+        scaled: bool = True,
+        centred: bool = False,
+        columns: Sequence[str] = (),
     ) -> "FrameScaler":
         """Return the scaler fitted to training data, which are read once."""
-        sums = _Sums()
+        sums, lengths = _Sums(), set[int]()
         for table in tables:
-            sums.add(_without_mean(table) if centred else table)
+            lengths.add(len(table))
+            sums.add(_without_mean(table) if centred else table.T if columns else table)
         if not sums.count:
             raise ArgumentError("tables", "be at least one", "none", "check where they come from")
         width = len(sums.shift)
-        if not scaled:
-            return FrameScaler(width, stack, (0.0,) * width, (1.0,) * width, centred)
-        mean, scale = tuple(sums.mean.tolist()), tuple(sums.scale.tolist())
-        return FrameScaler(width, stack, mean, scale, centred)
+        mean, scale = (0.0,) * width, (1.0,) * width
+        if scaled:
+            mean, scale = tuple(sums.mean.tolist()), tuple(sums.scale.tolist())
+        features = 1 if columns else width
+        frames = lengths.pop() if len(lengths) == 1 else 0
+        return FrameScaler(features, stack, mean, scale, centred, frames, tuple(columns))
+
+    @property
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and scale, in the shape of a frame, or of a source if that is a row of columns."""
+        shape = (-1, 1) if self.columns else (-1,)
+        return np.array(self.mean).reshape(shape), np.array(self.scale).reshape(shape)
 
     @property
     def frame_size(self) -> int:
@@ -78,9 +96,8 @@ class FrameScaler(StoredRecord):
     def encode(self, table: FrameArray) -> FrameArray:
         """Return a standardised table; or several of one length, in which NaN is padding."""
         table = _without_mean(table) if self.centred else table
-        scaled: FrameArray = ((table - np.array(self.mean)) / np.array(self.scale)).astype(
-            np.float32
-        )
+        mean, scale = self.moments
+        scaled: FrameArray = ((table - mean) / scale).astype(np.float32)
         return scaled
 
     def positions(self, frames: Lengths) -> Lengths:
@@ -88,7 +105,11 @@ class FrameScaler(StoredRecord):
         return (frames + self.stack - 1) // self.stack
 
     def labels(self, frames: int) -> list[str]:
-        """Return labels of these vectors: the number of the frame, or a range of numbers."""
+        """Return labels of these vectors: their columns or the number of the frame, or a range."""
+        if self.columns:
+            groups = range(0, len(self.columns), self.stack)
+            parts = [self.columns[start : start + self.stack] for start in groups]
+            return ["-".join(dict.fromkeys((part[0], part[-1]))) for part in parts]
         starts = range(0, frames, self.stack)
         ends = [min(start + self.stack, frames) - 1 for start in starts]
         return [
@@ -100,14 +121,17 @@ class FrameScaler(StoredRecord):
     def summary(self) -> str:
         """A short description."""
         joined = message("source.vectors.joined", count=self.stack) if self.stack > 1 else ""
+        if self.columns:
+            shown = ", ".join(self.columns[:3]) + ", ..." * (len(self.columns) > 3)
+            return message("source.columns", count=len(self.columns), names=shown, joined=joined)
         number = "one" if self.features == 1 else "several"
         return message(f"source.vectors.{number}", count=self.features, joined=joined)
 
     def check_fields(self) -> None:
         """Raise ValueError unless there are a mean and a scale for each feature."""
-        whole = len(self.mean) == len(self.scale) == self.features
-        if not whole:
-            raise ValueError(f"mean and scale must have {self.features} numbers each")
+        count = len(self.columns) or self.features
+        if not len(self.mean) == len(self.scale) == count or (self.columns and self.features != 1):
+            raise ValueError(f"mean and scale must have {count} numbers each")
 
 
 def _without_mean(table: np.ndarray) -> np.ndarray:

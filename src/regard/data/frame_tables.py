@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from regard import safe_read
 from regard.data.error_hints import BadLine, BadLines, Columns, ErrorHints, shorten
-from regard.data.file_formats import KEYS, SOURCE_NAMES
+from regard.data.file_formats import ALL, KEYS, SOURCE_NAMES
 from regard.data.pair_reader import source_rows
 from regard.data.pairs import Pair, json_record
 from regard.data.table_files import JSON_SUFFIXES, Rows
@@ -32,7 +33,7 @@ from regard.data.text_files import (
 )
 from regard.errors import DataError
 from regard.messages import message
-from regard.safe_read import PathLike
+from regard.safe_read import PathLike, parse_number
 
 #: axes are frames and features; the number of frames differs from source to source
 FrameArray = Float32[np.ndarray, "_frames features"]
@@ -94,15 +95,23 @@ class FrameReader(TableReader):
 
     suffixes = (SUFFIX,)
 
-    def __init__(self, folder: Path, features: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, features: int | None = None, columns: Sequence[str] = ()
+    ) -> None:
         super().__init__(folder)
-        self._features = features
+        self._features, self._columns = features, columns
 
     def parse(self, source: Any) -> FrameArray:
-        """Return the table of a .npy file, an array, or nested lists."""
+        """Return the table of a .npy file, an array, nested lists, or numbers by column."""
         named = isinstance(source, str | os.PathLike)
+        if isinstance(source, Mapping):
+            source = [_number(source, name) for name in self._columns or source]
         table = read_npy(Path(source)) if named else as_frames(source)
-        width = table.shape[1]
+        width, count = table.shape[1], len(self._columns)
+        if count and table.shape != (count, 1):
+            reason = f"the source has {table.size:,} numbers, where {count:,} columns are expected"
+            fix = f"give a number for each of {', '.join(self._columns[:8])}"
+            raise BadLine("other number of columns", reason, fix)
         if self._features is None:
             self._features = width
         if width != self._features:
@@ -113,6 +122,21 @@ class FrameReader(TableReader):
                 "give all sources the same features",
             )
         return table
+
+
+def _number(row: Mapping[str, Any], column: str) -> float:
+    """Return the number of a row in a column; raises BadLine if it has none."""
+    if column not in row:
+        reason = f"there is no column {column!r} among {', '.join(map(repr, row))}"
+        raise BadLine("missing column", reason, "add it, under the name that it had in training")
+    try:
+        number = float(parse_number(row[column]))
+        if math.isnan(number):
+            raise ValueError(number)
+    except (TypeError, ValueError):
+        reason = f"the column {column!r} must hold a number, but here it is {shorten(row[column])}"
+        raise BadLine("not a number", reason, "fill it in or delete the line") from None
+    return number
 
 
 def base_folder(source: Any) -> Path:
@@ -200,7 +224,7 @@ def why_frames(pairs: Sequence[Pair]) -> str:
 
 def _is_deep(value: Any) -> bool:
     """Return whether a value is an array, or a list of lists of numbers."""
-    if isinstance(value, np.ndarray | Tensor):
+    if isinstance(value, np.ndarray | Tensor | Mapping):
         return True
     rows = isinstance(value, list | tuple) and value and isinstance(value[0], list | tuple)
     return bool(rows) and all(isinstance(number, int | float) for number in value[0])
@@ -282,7 +306,8 @@ def read_frame_sources(
         bad: counts invalid sources, or raises the first.
         columns: those of pairs, of which the target may be missing; None finds the source.
     """
-    names = [one for one in (columns or ())[:1] if isinstance(one, str)] or NAMES
+    named = [one for one in (columns or ())[:1] if isinstance(one, str)]
+    names = () if named == [ALL] else named or NAMES
     if folder := media_folder(file):
         files = (path for path in sorted(Path(folder).rglob("[!.]*")) if path.is_file())
         below = [path for path in files if path.suffix.lower() in CLASS_FILES]
@@ -340,6 +365,8 @@ def _of_line(text: str, names: Sequence[str]) -> Any:
     if not line.startswith("{"):
         return line
     record: Mapping[str, Any] = json_record(line)
+    if not names:
+        return record
     found = [name for name in (*names, *SOURCE_NAMES.split()) if name in record]
     if not found:
         raise BadLine(

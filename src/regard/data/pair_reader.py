@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from regard.atomic_files import atomic_output
 from regard.data.error_hints import PYTHON_HINTS, BadLine, BadLines, Columns, ErrorHints, shorten
-from regard.data.file_formats import ReadOptions, source_rows_layout, table_layout
+from regard.data.file_formats import ALL, ReadOptions, has_header, source_rows_layout, table_layout
 from regard.data.pairs import (
     Format,
     Pair,
@@ -99,9 +99,8 @@ def open_rows(
         table = open_table(source, wanted.format)
     layout = table_layout(table, wanted)
     shape = layout.format
-    rows = table.rows(
-        [str(c) for c in (*shape.columns, shape.features, shape.question) if c is not None]
-    )
+    named = (*shape.columns, shape.features, shape.question, *(name for name, _ in shape.numbers))
+    rows = table.rows([str(c) for c in dict.fromkeys(named) if c is not None])
     note = " ".join(filter(None, (table.note, layout.note)))
     rest = itertools.islice(rows, int(shape.header), None)
     return OpenedSource(table.name, rest, shape, None, note, layout.columns)
@@ -294,6 +293,9 @@ def source_rows(
     suffix, places = format_suffix(source), list[int]()
     is_table = not is_read_once(source) and (suffix in SOURCE_TABLES or holds_tokens(source))
     # a .tsv without tabs has texts, whatever they look like
+    if is_table and columns and columns[0] == ALL:
+        yield from _named_rows(open_table(source))
+        return
     if is_table and ((table := open_table(source)).kind == "tsv" or suffix != ".tsv"):
         names, (places, asks), header = source_rows_layout(table, columns, advice, features)
     if not places:
@@ -310,6 +312,23 @@ def source_rows(
                     raise other_width(cells, len(names))
                 parts = [cells[place] for place in places]
             yield number, joined_source(parts, has_question=asks)
+        except BadLine as bad:
+            yield number, bad
+
+
+def _named_rows(table: Table) -> Rows:
+    """Yield the rows of a table with the names of their columns; without these, their numbers."""
+    first = [] if table.has_records else table.head_cells[0]
+    header = bool(first) and has_header(table.head_cells)
+    names = [name.strip() for name in first] if header else [*map(str, range(len(first)))]
+    for number, row in itertools.islice(table.rows(table.names or ()), int(header), None):
+        try:
+            if not table.has_records and len(cells := row_cells(row)) != len(names):
+                raise other_width(cells, len(names))
+            if table.has_records:
+                yield number, json_object(row)
+            else:
+                yield number, dict(zip(names, cells, strict=True))
         except BadLine as bad:
             yield number, bad
 

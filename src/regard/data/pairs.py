@@ -103,6 +103,7 @@ class Format:
         exact: whether columns that are not named here are errors.
         header: whether the first line has the names of the columns.
         width: cells that a row must have, as the first one has; 0 if that is not checked.
+        numbers: columns that make up the source together, by name, and where they stand.
     """
 
     kind: FormatKind
@@ -113,6 +114,7 @@ class Format:
     exact: bool = False
     header: bool = False
     width: int = 0
+    numbers: tuple[tuple[str, int | str], ...] = ()
 
 
 Parser = Callable[[int, Any], Pair]
@@ -144,7 +146,8 @@ def parser_for(shape: Format, max_chars: int, files: tuple[str, str] | None = No
             src = row.src if row.frames is None else row.frames
             return _pair(several, max_chars, number, src, [row.tgt, *row.more], row.features)
         found = values(shape, row)
-        if values is _cell_values and len(found) == 2 and not shape.references:  # many rows of text
+        plain = values is _cell_values and not shape.numbers  # many rows of text
+        if plain and len(found) == 2 and not shape.references:
             src, tgt = check_text("source", found[0], max_chars), found[1]
             return Pair(src, check_text("target", tgt, max_chars), number)
         return _pair(shape, max_chars, number, *found)
@@ -211,6 +214,9 @@ def _cell_values(shape: Format, row: Any) -> Sequence[Any]:
     """Return source, target and, if there is one, features or question of a row of cells."""
     cells = row_cells(row)
     asked = _check_cells(shape, cells)
+    if shape.numbers:
+        row = {name: cells[place] for name, place in shape.numbers if isinstance(place, int)}
+        return row, cells[asked[1]]
     src, tgt, *third = (cells[place] for place in asked)
     if shape.references:
         more = [cell for i, cell in enumerate(cells) if i not in asked and cell.strip()]
@@ -263,6 +269,8 @@ def _item_values(shape: Format, item: Any) -> Sequence[Any]:
 
 def _record_values(shape: Format, record: Mapping[str, Any]) -> Sequence[Any]:
     src, tgt = map(str, shape.columns)
+    if shape.numbers:
+        return {name: record.get(name) for name, _ in shape.numbers}, record.get(tgt)
     asked = (src, tgt) if shape.question is None else (src, tgt, str(shape.question))
     try:
         values = [record[name] for name in asked]

@@ -446,7 +446,7 @@ class _Builder:
         return reader.read(self.raw.columns[name])
 
     def counts_rows(self, name: str) -> bool:
-        """Return whether a column of times counts rows, as 1, 2, 3, ...; other numbers are dates."""
+        """Return whether a column of times counts rows, as 1, 2, 3, ..., and has no dates."""
         cells = self.raw.columns[name]
         small = is_number(cells[0]) and abs(parse_number(cells[0])) < EXCEL_DAYS[0]
         return small and parse_time(cells[0]) is None and _counts(cells)

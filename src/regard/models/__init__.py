@@ -18,6 +18,7 @@ Example:
 """
 
 from regard.models.adapters import (
+    ColumnInput,
     ConvInput,
     ConvStem,
     InputAdapter,
@@ -65,6 +66,7 @@ __all__ = [
     "AnyModel",
     "Classifier",
     "ClassifierOutput",
+    "ColumnInput",
     "ConvInput",
     "ConvStem",
     "EncoderDecoder",

@@ -38,6 +38,8 @@ class InputAdapter(nn.Module, ABC):
 
     dim: int
     positions: PositionalEncoding | None
+    #: whether what is encoded keeps the source beside its vectors
+    keeps_source = False
 
     @abstractmethod
     def forward(self, src: Tensor, lengths: Lengths = None) -> Float[Tensor, "batch length dim"]:
@@ -54,7 +56,7 @@ class SourceVectors(NamedTuple):
     Attributes:
         x: one vector for each position, (batch, src_len, dim).
         lengths: number of real vectors, (batch,).
-        tokens: the source tokens; None if it has none.
+        tokens: the source tokens, or a source that is kept; None if there is neither.
     """
 
     x: Tensor
@@ -72,7 +74,7 @@ def read_source(embedding: nn.Module, src: Src, lengths: Lengths) -> SourceVecto
             src, lengths = augment(src, real_lengths(src, lengths))
         x = embedding(src, lengths)
         real = real_lengths(x, None if lengths is None else embedding.lengths(lengths))
-        return SourceVectors(x, real, None)
+        return SourceVectors(x, real, src if embedding.keeps_source else None)
     check_source(src, lengths)
     return SourceVectors(embedding(src), real_lengths(src, lengths), src)
 
@@ -136,6 +138,42 @@ class VectorInput(InputAdapter):
 
     def lengths(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
         """Return the number of frames over `stack`, rounded up."""
+        return (lengths + self.stack - 1).div(self.stack, rounding_mode="floor")
+
+
+@final
+class ColumnInput(InputAdapter):
+    """Reads rows of numbers, (batch, columns, 1), each column by weights of its own.
+
+    As the feature tokenizer of Gorishniy et al. (2021), https://arxiv.org/abs/2106.11959: what a
+    number means follows from its place. With `stack`, neighbouring columns make one vector.
+
+    Examples:
+        >>> adapter = regard.models.ColumnInput(columns=5, dim=12, stack=2)
+        >>> adapter(torch.randn(3, 5, 1)).shape
+        torch.Size([3, 3, 12])
+    """
+
+    def __init__(self, columns: int, dim: int, *, stack: int = 1, dropout: float = 0.0) -> None:
+        super().__init__()
+        check_positive(columns=columns, dim=dim, stack=stack)
+        self.columns, self.dim, self.stack = columns, dim, stack
+        places = -(-columns // stack)
+        self.weight = nn.Parameter(torch.randn(places, stack, dim) * stack**-0.5)
+        self.positions = LearnedPositions(places, dim)
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self, src: Float[Tensor, "batch columns 1"], lengths: Lengths = None
+    ) -> Float[Tensor, "batch length dim"]:
+        """Return one vector for each `stack` columns."""
+        _check_frames(self, src, 1, self.weight)
+        x = F.pad(src[..., 0], (0, -src.shape[1] % self.stack))
+        x = x.reshape(len(x), -1, self.stack)
+        return _placed(torch.einsum("bps,psd->bpd", x, self.weight), self.positions, self.dropout)
+
+    def lengths(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+        """Return the number of columns over `stack`, rounded up."""
         return (lengths + self.stack - 1).div(self.stack, rounding_mode="floor")
 
 

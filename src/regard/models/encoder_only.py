@@ -116,6 +116,49 @@ class NgramBag(nn.Module):
         return ((idf / norm)[..., None] * self.votes[rows]).sum(dim=1) + self.bias
 
 
+# Numbers of a source that have votes, at most: neighbours of more are averaged.
+MOST_NUMBERS = 1024
+
+
+def fixed_numbers(
+    src: Float[Tensor, "batch frames features"], frames: int
+) -> Float[Tensor, "batch numbers"]:
+    """Return the numbers of sources of one length in a row; others are cut, or end in zeros."""
+    whole = F.pad(src, (0, 0, 0, max(0, frames - src.shape[1])))[:, :frames]
+    joined = -(-frames * src.shape[2] // MOST_NUMBERS)
+    return F.avg_pool1d(whole.mT, joined, ceil_mode=True).flatten(1)
+
+
+@final
+class LinearBag(nn.Module):
+    """Votes of the numbers of a source, all sources being of one length: a linear map of them.
+
+    It has a share of the output as `NgramBag` has, and is fitted as that is.
+
+    Examples:
+        >>> from regard.models.encoder_only import LinearBag
+        >>> LinearBag(numbers=6, classes=3, frames=2)(torch.randn(5, 2, 3), None).shape
+        torch.Size([5, 3])
+    """
+
+    weight: Tensor
+    bias: Tensor
+    share: Tensor
+
+    def __init__(self, numbers: int, classes: int, frames: int = 0) -> None:
+        super().__init__()
+        self.frames = frames
+        self.register_buffer("weight", torch.zeros(numbers, classes))
+        self.register_buffer("bias", torch.zeros(classes))
+        self.register_buffer("share", torch.tensor(SHARE))
+
+    def forward(
+        self, src: Float[Tensor, "batch frames features"], lengths: Lengths
+    ) -> Float[Tensor, "batch classes"]:
+        """Return the sum of votes for each class."""
+        return fixed_numbers(src.to(self.weight.dtype), self.frames) @ self.weight + self.bias
+
+
 # Logit of `eos` after the last tag or label: finite in float16, and exactly 1 after a softmax.
 CERTAIN = 1e4
 # Logit of a symbol in place of a label: 0 after a softmax, and a loss that a dev set can average.
@@ -229,7 +272,7 @@ class Classifier(nn.Module):
         classes: number of different outputs.
         hidden_size: width of the network that scores the tokens.
         dropout: probability of dropping a feature before the output layer.
-        bag: n-grams of the source that have a share of the output, outside of training.
+        bag: what of the source has a share of the output, outside of training: n-grams, or numbers.
 
     Examples:
         >>> classifier = regard.models.CLASSIFIERS["rnn"](src_vocab=11, classes=3, size="tiny")
@@ -245,7 +288,7 @@ class Classifier(nn.Module):
         *,
         hidden_size: int,
         dropout: float = 0.0,
-        bag: NgramBag | None = None,
+        bag: NgramBag | LinearBag | None = None,
     ) -> None:
         super().__init__()
         check_positive(classes=classes, hidden_size=hidden_size)

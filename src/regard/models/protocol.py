@@ -51,7 +51,8 @@ class Memory(State):
         lengths: number of real vectors of each source.
         summary: one vector for the whole source, if the encoder makes one.
         keys: attention keys, if these are not `output`, the values.
-        tokens: the source tokens, for decoders that copy them; None if it has none.
+        tokens: the source tokens, for decoders that copy them, or the source that a `LinearBag`
+            reads; None if it has neither.
         maps: the encoder's attention maps, if asked for.
 
     Examples:
@@ -65,7 +66,7 @@ class Memory(State):
     lengths: Int[Tensor, " batch"]
     summary: Float[Tensor, "batch summary_dim"] | None = None
     keys: Float[Tensor, "batch src_len dim"] | None = None
-    tokens: Int[Tensor, "batch src_len"] | None = None
+    tokens: Tensor | None = None
     maps: Maps = field(default_factory=dict)
 
     @property

@@ -16,7 +16,7 @@ targets that are numbers.
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -98,7 +98,10 @@ def _of_examples(config: Config, pairs: PairSource | None) -> tuple[dict[str, An
     if _are_tags(files.first(MANY_EXAMPLES)):
         cut = {"src_tokenizer": "space", "tgt_tokenizer": "space"}
         return {"preset": "rnn", **cut}, message("train.found.tags")
-    if _are_numbers([pair.tgt for pair in first]):
+    targets = [pair.tgt for pair in first]
+    # where sources are rows of numbers, targets that hardly come again are no labels
+    of_rows = isinstance(first[0].frames, Mapping) and 2 * len({*targets}) > len(first)
+    if _are_numbers(targets, whole=of_rows):
         return {"numbers": True}, message("train.found.numbers", target=first[0].tgt)
     if separator := find_separator(pair.tgt for pair in files.first(MANY_EXAMPLES)):
         several = (p.tgt for p in first if len(split_labels(p.tgt, separator)) > 1)
@@ -138,13 +141,16 @@ def _are_tags(pairs: Sequence[Pair]) -> bool:
     return aligned and several and few and 2 * sum(words[tag] for tag in tags) <= words.total()
 
 
-def _are_numbers(targets: Sequence[str]) -> bool:
-    """Return whether all targets are numbers, some with digits after a point: others are labels."""
+def _are_numbers(targets: Sequence[str], *, whole: bool) -> bool:
+    """Return whether all targets are numbers, `whole` or some with digits after a point.
+
+    Others are labels.
+    """
     try:
         found = [plain_number(target) for target in targets]
     except BadLine:
         return False
-    return any("." in number or float(number) % 1 for number in found)
+    return whole or any("." in number or float(number) % 1 for number in found)
 
 
 #: Tokens of a batch at most.

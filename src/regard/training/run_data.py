@@ -23,7 +23,7 @@ from regard.safe_read import MissingFileError
 from regard.tasks import Task, choose_task, load_encoder, open_task
 from regard.training.adapters import adapted_encoders
 from regard.training.checkpoint import has_checkpoint
-from regard.training.config import Config, make_config, with_preset_of
+from regard.training.config import Config, make_config
 from regard.training.fine_tuning import (
     check_input,
     check_replay,
@@ -234,7 +234,7 @@ def _encoders(
     if examples.shards is None:
         options = chosen.input.choose_options(config, examples.place("train").source, say)
         if options:
-            config = make_config(options, with_preset_of(config, chosen))
+            config = make_config(options, config)
             chosen.check_settings(config)
             folder.write_config(config, chosen=False)
             examples.config = config

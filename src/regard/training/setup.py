@@ -316,7 +316,8 @@ def _fitted_baseline(
     values: Config, task: Task, data: EncodedData
 ) -> tuple[Baseline | None, float]:
     """Return the simple way, if it is scored or a part of the network, and its seconds."""
-    if not (values.baseline or values.model.get("ngrams")):
+    votes = values.model.get("ngrams") or values.task_options.get("linear")
+    if not (values.baseline or votes):
         return None, 0.0
     start = time.monotonic()
     return fit_baseline(task, data.train, data.dev, values.minutes), time.monotonic() - start
@@ -353,7 +354,7 @@ class NetworkParts:
         if from_counts:
             start_from_counts(module, data.train, self.say)
         self.task.output.fitted_weights(module, (data.train, data.dev))
-        if values.model.get("ngrams"):
+        if getattr(getattr(module, "classifier", None), "bag", None) is not None:
             bag = None if baseline is None or baseline.bag is None else baseline.bag.state_dict()
             bag = self.processes.fabric.broadcast(bag)
             cast(Any, module).classifier.bag.load_state_dict(bag)

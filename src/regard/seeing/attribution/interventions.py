@@ -304,7 +304,9 @@ def shuffled_attention(model: nn.Module) -> Iterator[None]:
         keys = memory.output if memory.keys is None else memory.keys
         orders = [_cycle(n, memory.output.shape[1], rng) for n in memory.lengths.tolist()]
         order = torch.stack(orders).to(memory.output.device)[..., None]
-        tokens = None if memory.tokens is None else memory.tokens.gather(1, order[..., 0])
+        tokens = memory.tokens
+        if tokens is not None and not tokens.is_floating_point():
+            tokens = tokens.gather(1, order[..., 0])
         output = memory.output.gather(1, order.expand_as(memory.output))
         return replace(memory, keys=keys, output=output, tokens=tokens)
 

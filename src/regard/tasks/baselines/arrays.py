@@ -14,6 +14,7 @@ from torch import Tensor
 from regard.data import EncodedPairs, NumberTargets, PictureEncoder
 from regard.data.corpus import DevSet
 from regard.evaluation.forecasts import LinearBaseline
+from regard.models.encoder_only import MOST_NUMBERS, LinearBag, fixed_numbers
 from regard.symbols import SYMBOLS
 from regard.tasks.baselines.base import (
     Baseline,
@@ -24,10 +25,7 @@ from regard.tasks.baselines.base import (
     named_labels,
 )
 from regard.tasks.outputs.forecast import ForecastOutput, simple_forecasts, window_moments
-from regard.tasks.task import Task
 
-#: numbers of a source that are compared, at most: pixels of a large picture are averaged
-MOST_NUMBERS: Final = 1024
 #: numbers of sources times outputs that a second is enough for, about
 SPEED: Final = 2e7
 #: iterations of L-BFGS, and of each of its calls
@@ -39,7 +37,7 @@ def fit_labels(data: BaselineData) -> Baseline:
     first, classes = len(SYMBOLS), data.task.output.size - len(SYMBOLS)
     x, rows = _training_numbers(data, classes)
     labels = torch.from_numpy(data.train.gather("tgt", rows).padded(1)[0][:, 0])
-    asked = _numbers(data.task, data.dev.corpus, data.dev.rows)
+    asked = _numbers(data, data.dev.corpus, data.dev.rows)
     square = x.square().sum(dim=1)
     nearest = [labels[(square - 2 * part @ x.mT).argmin(dim=1)] for part in torch.split(asked, 256)]
 
@@ -48,6 +46,8 @@ def fit_labels(data: BaselineData) -> Baseline:
 
     weight = _logistic_regression(x, loss, classes, data.seconds / 2)
     votes = asked @ weight[:-1] + weight[-1]
+    bag = LinearBag(len(weight) - 1, data.task.output.size)
+    bag.weight[:, first:], bag.bias[first:] = weight[:-1], weight[-1]
     named = {
         "logistic regression": votes.argmax(dim=1) + first,
         "the nearest neighbour": torch.cat(nearest),
@@ -56,7 +56,8 @@ def fit_labels(data: BaselineData) -> Baseline:
         name: [data.task.target.decode([label]) for label in each.tolist()]
         for name, each in named.items()
     }
-    return max((Baseline(*each) for each in found.items()), key=lambda one: _right(one, data.dev))
+    each = (Baseline(name, outputs, bag=bag) for name, outputs in found.items())
+    return max(each, key=lambda one: _right(one, data.dev))
 
 
 def fit_label_sets(data: BaselineData) -> Baseline:
@@ -66,7 +67,7 @@ def fit_label_sets(data: BaselineData) -> Baseline:
     targets = label_sets(data.train, rows, size)
     loss = partial(F.binary_cross_entropy_with_logits, target=targets, reduction="sum")
     weight = _logistic_regression(x, loss, targets.shape[1], data.seconds / 2)
-    votes = _numbers(data.task, data.dev.corpus, data.dev.rows) @ weight[:-1] + weight[-1]
+    votes = _numbers(data, data.dev.corpus, data.dev.rows) @ weight[:-1] + weight[-1]
     return Baseline("logistic regression", named_labels(data.task, votes > 0))
 
 
@@ -81,12 +82,15 @@ def fit_numbers(data: BaselineData) -> Baseline:
     y = torch.from_numpy(NumberTargets.decode_bits(bits))[:, None]
     square = x.mT @ x + torch.eye(x.shape[1])
     weight = torch.linalg.solve(square, x.mT @ (y - y.mean()))
+    bag = LinearBag(len(weight), 1)
+    bag.weight.copy_(weight)
+    bag.bias.fill_(y.mean())
 
     def predict(src: Tensor, lengths: Tensor | None) -> Tensor:
-        numbers: Tensor = _summary(data.task, src, lengths) @ weight + y.mean()
+        numbers: Tensor = _summary(data, src, lengths) @ weight + y.mean()
         return numbers[:, None]
 
-    return Baseline("ridge regression", model=NumberFunction(predict))
+    return Baseline("ridge regression", model=NumberFunction(predict), bag=bag)
 
 
 def fit_forecast(data: BaselineData) -> Baseline:
@@ -108,28 +112,35 @@ def fit_forecast(data: BaselineData) -> Baseline:
 
 def _training_numbers(data: BaselineData, outputs: int) -> tuple[Tensor, Rows]:
     """Return the numbers of training sources, as many as there is time for, and their rows."""
-    width = _numbers(data.task, data.train, np.arange(1)).shape[1]
+    width = _numbers(data, data.train, np.arange(1)).shape[1]
     count = int(SPEED * data.seconds / width / outputs)
     rows = np.sort(np.random.default_rng(0).permutation(len(data.train.src_lengths))[:count])
-    return _numbers(data.task, data.train, rows), rows
+    return _numbers(data, data.train, rows), rows
 
 
-def _numbers(task: Task, corpus: EncodedPairs, rows: Rows) -> Float[Tensor, "sources numbers"]:
+def _numbers(
+    data: BaselineData, corpus: EncodedPairs, rows: Rows
+) -> Float[Tensor, "sources numbers"]:
     parts = [
-        _summary(task, *map(torch.from_numpy, corpus.gather("src", some).padded(0)))
+        _summary(data, *map(torch.from_numpy, corpus.gather("src", some).padded(0)))
         for some in np.split(rows, range(256, len(rows), 256))
     ]
     return torch.cat(parts)
 
 
-def _summary(task: Task, src: Tensor, lengths: Tensor | None) -> Float[Tensor, "sources numbers"]:
-    """Return the pixels of pictures, or mean and deviation over the frames of each source."""
-    if isinstance(task.input.encoder, PictureEncoder):
-        side = task.input.encoder.patch
+def _summary(
+    data: BaselineData, src: Tensor, lengths: Tensor | None
+) -> Float[Tensor, "sources numbers"]:
+    """Return the numbers of each source, or mean and deviation over frames if lengths differ."""
+    encoder = data.task.input.encoder
+    if isinstance(encoder, PictureEncoder):
+        side = encoder.patch
         able = [n for n in range(1, side + 1) if side % n == 0]
         fits = (n for n in able if src[0].numel() <= MOST_NUMBERS * n * n)
-        pixels = src.reshape(-1, side, side, task.input.encoder.channels).movedim(3, 1)
+        pixels = src.reshape(-1, side, side, encoder.channels).movedim(3, 1)
         return F.avg_pool2d(pixels, next(fits, side)).reshape(len(src), -1)
+    if length := getattr(encoder, "frames", 0):
+        return fixed_numbers(src, length)
     counts = torch.full((len(src),), src.shape[1]) if lengths is None else lengths
     real = (torch.arange(src.shape[1]) < counts[:, None])[..., None]
     mean = (src * real).sum(dim=1) / counts[:, None]

@@ -11,7 +11,7 @@ from torch import Tensor
 from regard.data import EncodedPairs
 from regard.data.corpus import DevSet, FrameRows
 from regard.models import NumberModel, NumberOutput
-from regard.models.encoder_only import NgramBag
+from regard.models.encoder_only import LinearBag, NgramBag
 from regard.models.protocol import Lengths, Src
 from regard.symbols import PAD, SYMBOLS
 from regard.tasks.task import Task
@@ -54,7 +54,7 @@ class Baseline(NamedTuple):
     outputs: Sequence[str] = ()
     model: NumberModel | None = None
     loss: float | None = None
-    bag: NgramBag | None = None
+    bag: NgramBag | LinearBag | None = None
 
 
 @final

@@ -3,17 +3,21 @@
 Recordings become frames as well, and share the settings, the augmentation and CTC.
 """
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from math import ceil
+from numbers import Number
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, cast
 
 import numpy as np
+import torch
 from pydantic import Field
 from torch import Tensor
 
 from regard.data import Corpus, FrameScaler, Pair, SourceEncoder
+from regard.data.error_hints import PYTHON_HINTS
 from regard.data.frame_tables import FrameArray, FrameReader, TableReader, frames_name, why_frames
-from regard.data.pair_reader import SourceTransform
+from regard.data.pair_reader import SourceTransform, keep_source
 from regard.data.text_codec import VectorSource
 from regard.errors import ArgumentError
 from regard.layers import SpecAugment
@@ -21,6 +25,7 @@ from regard.messages import message
 from regard.models import (
     STORY_PRESETS,
     TEXT_PRESETS,
+    ColumnInput,
     ConvInput,
     EncoderDecoder,
     InputAdapter,
@@ -30,22 +35,36 @@ from regard.models import (
     with_input,
 )
 from regard.models.embedding import TokenEmbedding
+from regard.models.encoder_only import LinearBag, fixed_numbers
 from regard.models.encoders import Encoder
 from regard.seeing import Text
 from regard.seeing.attribution.input_scorer import Replacements, frame_replacements
 from regard.seeing.trace.trace import series
 from regard.tasks.inputs.array import ArrayInput, tables_of
-from regard.tasks.inputs.base import InputDescription, InputFacts
+from regard.tasks.inputs.base import InputDescription, InputFacts, read_pair_files
 from regard.tasks.inputs.graph_inputs import FrameInputs, GraphInputs
 from regard.tasks.settings import DataPlace, Say, Settings, TaskOptions
 
 #: the most frames of an example
 EXAMPLE_FRAMES: Final = 64
+#: the most positions of a row of numbers: neighbouring columns are joined to so many
+MOST_POSITIONS: Final = 64
 
 
 class FrameOptions(TaskOptions):
     """Settings of models that read frames."""
 
+    source_columns: tuple[str, ...] = Field(
+        default=(),
+        description="names of the columns of numbers that make up a source; those of the data are "
+        "found",
+    )
+
+    linear: bool = Field(
+        default=False,
+        description="whether a linear map of all numbers has a share of a label or number, where "
+        "sources are all of one length",
+    )
     subsample: Literal["stack", "conv", "conv1d"] = Field(
         default="stack",
         description="how `stack` frames become one: side by side; conv: by convolutions of stride "
@@ -126,18 +145,29 @@ class FrameInput(ArrayInput):
     def reader(cls, settings: Settings, place: DataPlace) -> SourceTransform:
         """Return a reader of tables of one width, or of names of .npy files."""
         width = None if place.encoder is None else place.encoder.frame_size
-        return FrameReader(place.folder, width)
+        return FrameReader(place.folder, width, FrameOptions.of(settings).source_columns)
+
+    @classmethod
+    def choose_options(cls, settings: Settings, source: Any, say: Say) -> dict[str, Any]:
+        """Return the columns of numbers, if the first source is made up of some."""
+        place = DataPlace(source, settings.tgt, PYTHON_HINTS, Path())
+        first = next(read_pair_files(settings, place, keep_source)).frames
+        return {"source_columns": tuple(map(str, first))} if isinstance(first, Mapping) else {}
 
     @classmethod
     def learn(
         cls, settings: Settings, pairs: Iterable[Pair], *, file: str, why: str, say: Say
     ) -> SourceEncoder:
         """Learn the scale of each feature."""
+        options = FrameOptions.of(settings)
+        columns = options.source_columns
+        stack = max(settings.stack, ceil(len(columns) / MOST_POSITIONS))
         found = FrameScaler.measure(
             tables_of(pairs, file),
-            stack=settings.stack,
+            stack=stack if columns else settings.stack,
             scaled=settings.scale_vectors,
-            centred=FrameOptions.of(settings).centre,
+            centred=options.centre,
+            columns=columns,
         )
         say(message("train.source", source=found.summary, why=why))
         if settings.scale_vectors:
@@ -152,6 +182,11 @@ class FrameInput(ArrayInput):
     def attach(self, model: Any) -> Any:
         """Let the encoder of a model read frames, with CTC beside the decoder if asked for."""
         model = with_frame_input(model, self.scaler, self.options)
+        if self.options.linear and self.scaler.frames:
+            classifier, one = model.classifier, self.scaler
+            numbers = fixed_numbers(torch.zeros(1, one.frames, one.features), one.frames).shape[1]
+            classifier.bag = LinearBag(numbers, classifier.output.out_features, one.frames)
+            classifier.encoder.embedding.keeps_source = True
         options, preset = self.options, self.settings.preset
         if not options.ctc:
             return model
@@ -168,12 +203,29 @@ class FrameInput(ArrayInput):
 
     def table_reader(self, folder: Path) -> TableReader:
         """Return a reader of tables with the features of the run."""
-        return FrameReader(folder, self.scaler.features)
+        return FrameReader(folder, self.scaler.features, self.scaler.columns)
+
+    def starter(self, output: str) -> Mapping[str, Any]:
+        """Return a small network for rows of numbers, beside which a linear map has a share."""
+        if output not in ("label", "number") or not self.scaler.frames:
+            return {}
+        # the votes of numbers know no weights of labels
+        votes = {"linear": self.settings.task_options.get("class_weights") is None}
+        if not self.scaler.columns:
+            return votes
+        sizes = {"dim": 64, "heads": 4, "feed_forward": 128, "layers": 2}
+        return {"preset": "classifier-transformer", **sizes, "dropout": 0.1, **votes}
+
+    def notes(self, text: Text) -> tuple[str, ...]:
+        """Return a sentence about the linear map, if there is one."""
+        return (message("trace.linear"),) if self.options.linear else ()
 
     def is_one(self, given: Any) -> bool:
-        """Return whether this is a file name, or numbers nested less than three deep."""
-        if isinstance(given, str | Path):
+        """Return whether this is a file name, a row, or numbers nested less than three deep."""
+        if isinstance(given, str | Path | Mapping):
             return True
+        if self.scaler.columns:
+            return not isinstance(given, Iterator) and all(isinstance(n, Number) for n in given)
         if isinstance(given, np.ndarray | Tensor):
             return given.ndim < 3
         return isinstance(given, list | tuple) and bool(given) and _is_row(given[0])
@@ -215,7 +267,8 @@ class FrameInput(ArrayInput):
             table = Corpus(dev).frames(0)[:EXAMPLE_FRAMES]
         except (OSError, ValueError, IndexError):
             return []
-        numbers: Any = table * np.array(self.scaler.scale) + np.array(self.scaler.mean)
+        mean, scale = self.scaler.moments
+        numbers: Any = table * scale + mean
         return [[[float(f"{number:.4g}") for number in row] for row in numbers.tolist()]]
 
     def graph_inputs(self) -> GraphInputs:
@@ -235,6 +288,9 @@ def with_frame_input(model: Any, scaler: FrameScaler, options: FrameOptions) -> 
     }
     if options.subsample == "conv1d":
         return with_input(model, TimeConvInput(*sizes, **parts))
+    if scaler.columns:
+        own = {"stack": scaler.stack, "dropout": before.dropout.p}
+        return with_input(model, ColumnInput(len(scaler.columns), encoder.input_size, **own))
     parts["positions"] = before.positions
     adapter: InputAdapter = (
         ConvInput(*sizes, layers=scaler.stack.bit_length() - 1, **parts)

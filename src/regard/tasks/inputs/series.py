@@ -148,7 +148,7 @@ class SeriesInput(TaskInput):
             return True
         table = isinstance(settings.data, str) and format_suffix(settings.data) in ROW_FILES
         of_text = any(getattr(settings, name) != default_of(settings, name) for name in TEXT_ONLY)
-        return table and settings.preset in FORECASTERS and not of_text
+        return table and not settings.columns and settings.preset in FORECASTERS and not of_text
 
     @classmethod
     def recognise(cls, settings: Settings, first: Callable[[], Sequence[Pair]]) -> str:
