@@ -14,6 +14,7 @@ from pyarrow.feather import write_feather
 
 from regard.api.evaluate_pairs import check_pairs
 from regard.data import BadLines, read_pairs
+from regard.data.file_formats import choose_numbers
 from regard.data.pairs import column_names, run_columns
 from regard.errors import DataError
 from regard.tasks.inputs.text import text_sources
@@ -507,3 +508,22 @@ def test_tables_of_other_libraries_are_pairs():
         assert [pair[:2] for pair in read_pairs(check_pairs(given))] == LABELS
     with pytest.raises(DataError, match="its columns are a, b, c, and which of them is"):
         list(read_pairs(check_pairs(pyarrow.table({"a": [1], "b": [2], "c": [3]}))))
+
+
+@pytest.mark.parametrize(
+    ("names", "row", "target"),
+    [
+        ("a,b,species", lambda i: (i / 7, i % 5, "xy"[i % 2]), "species"),
+        ("id,b,kind,size", lambda i: (i, i / 7, "xy"[i % 2], i % 4), "kind"),
+        ("a,target,kind", lambda i: (i / 7, 10 * i, "xy"[i % 2]), "target"),
+        ("grade,a,b", lambda i: (i % 3, i / 7, -i / 3), "grade"),
+        ("a,b", lambda i: (i / 7, i), "b"),
+        ("a,b", lambda i: (i, i * i), None),
+        ("a,b,kind,sort", lambda i: (i / 7, i / 3, "xy"[i % 2], "uv"[i % 2]), None),
+        ("a,b,note,kind", lambda i: (i / 7, i / 3, f"note {i} of it", "xy"[i % 2]), None),
+        ("text,label", lambda i: (i / 7, i % 2), None),
+    ],
+)
+def test_the_target_of_columns_of_numbers_follows_from_names_and_content(names, row, target):
+    names = names.split(",")
+    assert choose_numbers(names, [[*map(str, row(i))] for i in range(40)]) == target

@@ -18,6 +18,7 @@ from regard.models import (
     TEXT_PRESETS,
     VectorInput,
 )
+from regard.symbols import SYMBOLS
 from regard.tasks import open_task
 from regard.training import RunFolder, make_config
 from regard.training.setup import check_settings, prepare
@@ -67,6 +68,37 @@ def test_vectors_are_recognised_and_said_so(tmp_path, form):
     batch = collate(task.batches.epochs.corpus, np.arange(7))
     loss = task.learner.objective(batch.src, batch.src_lengths, batch.tgt_in, batch.tgt_out)
     assert loss.isfinite()
+
+
+def test_columns_of_numbers_are_one_source_each_with_a_scale_of_its_own(tmp_path):
+    draw = np.random.default_rng(0)
+    rows = draw.normal(size=(120, 3)) * [1, 100, 0.01] + [5, -700, 0.3]
+    labels = np.where(rows @ [1, 0.01, 0] > -2, "up", "down")
+    lines = [f"{i},{','.join(map(str, row))},{labels[i]}" for i, row in enumerate(rows)]
+    (tmp_path / "a.csv").write_text("\n".join(["id,p q,r,s,kind", *lines, ""]))
+    made, said = task_of(tmp_path, tmp_path / "a.csv", preset="classifier-rnn", linear=True)
+    assert "the numbers of 3 columns (p q, r, s) and the target is kind" in said
+    task, corpus = made.evaluator.task, made.batches.epochs.corpus
+    assert task.settings.columns == ("*", "kind")
+    every = np.stack([corpus.frames(i)[:, 0] for i in range(len(corpus))])
+    np.testing.assert_allclose(every.mean(axis=0), np.zeros(3), atol=1e-4)
+    np.testing.assert_allclose(every.std(axis=0), np.ones(3), rtol=1e-4)
+    (row,) = task.input.rows([{"s": 0.3, "kind": "?", "r": "-700", "p q": 5}])
+    np.testing.assert_allclose(row, task.input.rows([[5, -700, 0.3]])[0])
+    assert task.input.labels(row) == ["p q", "r", "s"]
+    bag = made.learner.module.classifier.bag  # the simple way, which has a share of the answer
+    votes = bag(torch.from_numpy(every[..., None]), None)[:, len(SYMBOLS) :].argmax(dim=1)
+    gold = torch.tensor([int(corpus.tgt(i)[0]) - len(SYMBOLS) for i in range(len(corpus))])
+    assert (votes == gold).float().mean() > 0.9
+    made.learner.module.classifier.encoder.eval()
+    for share in (0.0, 1.0):
+        bag.share.fill_(share)
+        found = made.learner.module.eval().encode(torch.from_numpy(every[..., None]), None)
+        logits = made.learner.module.start(found).logits[:, len(SYMBOLS) :]
+        assert ((logits.argmax(dim=1) == votes).all()) == (share == 1.0)
+    for bad, why in (({"r": 1, "s": 2}, "no column 'p q'"), ([1, 2], "3 columns are expected")):
+        with pytest.raises(DataError, match=why):
+            task.input.rows([bad])
 
 
 @pytest.mark.sample(12)

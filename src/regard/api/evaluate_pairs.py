@@ -10,8 +10,8 @@ from regard.api.predictor import Predictor
 from regard.api.tables import table_rows
 from regard.data import Pair, PairReader, base_folder, read_pairs
 from regard.data.error_hints import PYTHON_HINTS, BadLine, ErrorHints
-from regard.data.pair_reader import SourceTransform
 from regard.data.file_formats import ALL
+from regard.data.pair_reader import SourceTransform
 from regard.data.pairs import column_names, run_columns
 from regard.data.text_files import is_read_once
 from regard.errors import ArgumentError, DataError

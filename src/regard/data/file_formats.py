@@ -348,11 +348,10 @@ def _find_roles(
     fix = f"choose two of these, as in {wanted.advice.columns([names[0], names[-1]])}"
     held = _held(names, rows)
     if list(held.values()).count("numbers") > 1 and "texts" not in held.values():
-        reason = f"its columns are {', '.join(names[:8])}{', ...' * (len(names) > 8)}, and which "
-        reason += "of them is the target is not clear"
+        some = ", ".join([*names[:8], "..."][: len(names)] if len(names) > 8 else names)
+        reason = f"its columns are {some}, and which of them is the target is not clear"
         last = next((name for name in names if held.get(name) == "labels"), names[-1])
-        fix = f"name it, as in {wanted.advice.columns([ALL, last])}: the numbers of the other "
-        fix += "columns are the source"
+        fix = f"name it, as in {wanted.advice.columns([ALL, last])}, which reads the other numbers"
     raise DataError(file, line, reason, fix, kind="missing key")
 
 
@@ -574,7 +573,7 @@ def _numbers_layout(
     chosen = [n for n in names if n != target and (of_run or held.get(n) == "numbers")]
     if not chosen:
         reason = f"there is no column of numbers beside the target {target!r}"
-        raise DataError(table.name, 1, reason, "add some, or choose source and target by columns=")
+        raise DataError(table.name, 1, reason, "name another target, or add numbers")
     place = {name: name if table.has_records else names.index(name) for name in names}
     shape = Format(
         table.kind,

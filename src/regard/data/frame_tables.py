@@ -110,7 +110,7 @@ class FrameReader(TableReader):
         width, count = table.shape[1], len(self._columns)
         if count and table.shape != (count, 1):
             reason = f"the source has {table.size:,} numbers, where {count:,} columns are expected"
-            fix = f"give a number for each of {', '.join(self._columns[:8])}"
+            fix = "give a number for each column of the training data"
             raise BadLine("other number of columns", reason, fix)
         if self._features is None:
             self._features = width

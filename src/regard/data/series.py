@@ -545,8 +545,8 @@ def _with_parts(raw: _RawTable) -> _RawTable:
     lower = {name.strip().lower(): name for name in raw.columns}
     part = next((name for name in YEAR_PARTS if name in lower), "")
     if "year" in lower and part and "day" not in lower:
-        both = ([*map(str, raw.columns[lower[name]])] for name in ("year", part))
-        whole, parts = ([cell.strip().removesuffix(".0") for cell in cells] for cells in both)
+        found = ([*map(str, raw.columns[lower[name]])] for name in ("year", part))
+        whole, parts = ([cell.strip().removesuffix(".0") for cell in cells] for cells in found)
         able = {str(number) for number in range(1, YEAR_PARTS[part] + 1)}
         if {*parts} <= able and all(cell.isdecimal() and len(cell) == 4 for cell in whole):
             form = "{}Q{}" if part == "quarter" else "{}-{:0>2}"
@@ -557,8 +557,8 @@ def _with_parts(raw: _RawTable) -> _RawTable:
     after = [*raw.columns][[*raw.columns].index(time) + 1 :][:1] if time else []
     hours = [str(cell).strip() for cell in raw.columns[after[0]]] if after else []
     days = [str(cell).strip() for cell in raw.columns[time]] if after else []
-    whole = any(":" in day for day in days) or all(map(is_number, hours))
-    if not hours or whole or not all(map(CLOCK.fullmatch, hours)):
+    has_hours = any(":" in day for day in days) or all(map(is_number, hours))
+    if not hours or has_hours or not all(map(CLOCK.fullmatch, hours)):
         return raw
     times = [f"{day} {hour.replace('.', ':')}" for day, hour in zip(days, hours, strict=True)]
     columns = {name: cells for name, cells in raw.columns.items() if name != after[0]}

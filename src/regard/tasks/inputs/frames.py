@@ -289,8 +289,9 @@ def with_frame_input(model: Any, scaler: FrameScaler, options: FrameOptions) -> 
     if options.subsample == "conv1d":
         return with_input(model, TimeConvInput(*sizes, **parts))
     if scaler.columns:
-        own = {"stack": scaler.stack, "dropout": before.dropout.p}
-        return with_input(model, ColumnInput(len(scaler.columns), encoder.input_size, **own))
+        count, dropout = len(scaler.columns), before.dropout.p
+        own = ColumnInput(count, encoder.input_size, stack=scaler.stack, dropout=dropout)
+        return with_input(model, own)
     parts["positions"] = before.positions
     adapter: InputAdapter = (
         ConvInput(*sizes, layers=scaler.stack.bit_length() - 1, **parts)
