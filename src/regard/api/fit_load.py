@@ -219,8 +219,8 @@ def fit(
         begin(new_config({"data": str(pairs), **settings}), folder, quiet=quiet)
         return load_run(folder, device=device)
     rows, columns, targets = _examples(pairs, y, source, target, settings)
-    chosen = columns is not None and columns[0] != ALL
-    if chosen and (source is None) != (target is None):
+    one_named = (source is None) != (target is None)
+    if columns is not None and columns[0] != ALL and one_named:
         told = {"src": columns[0], "tgt": columns[1], "option": f"source={columns[0]!r}"}
         used = {*columns[0].split(JOINED), columns[1]}
         rest = left_out([name for name in map(str, rows[0]) if name not in used])
