@@ -42,6 +42,11 @@ def fitted(tmp_path, pairs, **settings):
     return data, found
 
 
+def test_labels_of_which_most_would_have_no_example_have_no_baseline(tmp_path):
+    pairs = [(f"a b{i}", f"c{i}") for i in range(2500)]
+    assert fitted(tmp_path, pairs, tgt_tokenizer="label")[1] is None
+
+
 def ngrams_of(tokens):
     """Tokens, pairs of neighbours, and n-grams of letters, of which short tokens are one."""
     letters = [

@@ -357,7 +357,8 @@ class NetworkParts:
         if getattr(getattr(module, "classifier", None), "bag", None) is not None:
             bag = None if baseline is None or baseline.bag is None else baseline.bag.state_dict()
             bag = self.processes.fabric.broadcast(bag)
-            cast(Any, module).classifier.bag.load_state_dict(bag)
+            if bag is not None:  # of too many labels it has no votes
+                cast(Any, module).classifier.bag.load_state_dict(bag)
 
     def learner(self, module: AnyModel) -> tuple[AnyModel, Learner]:
         """Return the whole model, for evaluation, and the learner, which may have a sharded one."""

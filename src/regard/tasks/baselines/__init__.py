@@ -20,7 +20,7 @@ from regard.tasks.task import Task
 __all__ = ["BASELINES", "Baseline", "BaselineData", "fit_baseline"]
 
 #: by the names of input and output
-BASELINES: Final[dict[tuple[str, str], Callable[[BaselineData], Baseline]]] = {
+BASELINES: Final[dict[tuple[str, str], Callable[[BaselineData], Baseline | None]]] = {
     ("text", "label"): fit_labels,
     ("story", "label"): fit_labels,
     **{(name, "labels"): fit_label_sets for name in ("text", "story")},

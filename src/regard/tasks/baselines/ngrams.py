@@ -34,7 +34,7 @@ LETTERS: Final = (3, 4, 5)
 PRIOR: Final = 3.0
 
 
-def fit_labels(data: BaselineData) -> Baseline:
+def fit_labels(data: BaselineData) -> Baseline | None:
     """Fit a multinomial logistic regression, and add the votes of naive Bayes.
 
     Each n-gram's own frequency in a class says much where examples are few: it is no less right
@@ -42,6 +42,8 @@ def fit_labels(data: BaselineData) -> Baseline:
     """
     first, size = len(SYMBOLS), data.task.output.size  # symbols get no votes
     rows = data.sample(SPEED * data.seconds / (size - first))
+    if len(rows) < min(size - first, len(data.train.src_lengths)):
+        return None  # too many labels: most would have no example in what there is time for
     targets = torch.from_numpy(data.train.gather("tgt", rows).padded(1)[0][:, 0]) - first
     members = F.one_hot(targets.clamp(min=0), size - first) * (targets >= 0)[:, None]
 
@@ -55,10 +57,12 @@ def fit_labels(data: BaselineData) -> Baseline:
     return Baseline("TF-IDF, logistic regression and naive Bayes", outputs, bag=bag)
 
 
-def fit_label_sets(data: BaselineData) -> Baseline:
+def fit_label_sets(data: BaselineData) -> Baseline | None:
     """Fit a logistic regression for each label, and add the votes of naive Bayes."""
     first, size = len(SYMBOLS), data.task.output.size
     rows = data.sample(SPEED * data.seconds / (size - first))
+    if len(rows) < min(size - first, len(data.train.src_lengths)):
+        return None  # too many labels: most would have no example in what there is time for
     targets = label_sets(data.train, rows, size)
 
     def loss(logits: Tensor) -> Tensor:
