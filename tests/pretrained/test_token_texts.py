@@ -62,8 +62,20 @@ def test_an_answer_continues_the_words_of_its_prompt(hugging):
     assert written(tokenizer, []).tokens == ()
 
 
-def test_ids_that_no_token_has(hugging):
+@pytest.mark.parametrize("raises", [False, True])
+def test_ids_that_no_token_has(hugging, raises, monkeypatch):
     tokenizer = build_tokenizer(hugging)
+
+    def limited(call):
+        def sentencepiece(ids, **options):
+            if 999 in (ids if isinstance(ids, list) else [ids]):
+                raise IndexError("piece id is out of range")
+            return call(ids, **options)
+
+        return sentencepiece
+
+    for name in ("convert_ids_to_tokens", "decode") if raises else ():
+        monkeypatch.setattr(tokenizer, name, limited(getattr(tokenizer, name)))
     assert labels(tokenizer, [999, 2]) == ["<999>", "</s>"]
     text = written(tokenizer, [*tokenizer.convert_tokens_to_ids(["▁the", "▁cat"]), 999])
     assert [token.special for token in text.tokens] == [False, False, True]

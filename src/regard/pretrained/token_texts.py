@@ -77,12 +77,19 @@ def continuation(tokenizer: Any, prompt: Sequence[int], ids: Sequence[int]) -> s
 
 def labels(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     """Return a readable label for each token; a leading space is written as `▁`."""
-    pieces = tokenizer.convert_ids_to_tokens([int(one) for one in ids])
-    special = special_ids(tokenizer)
+    special, pieces = special_ids(tokenizer), [_piece(tokenizer, one) for one in ids]
     return [
         str(piece) if one in special else _label(tokenizer, one, piece)
         for one, piece in zip(ids, pieces, strict=True)
     ]
+
+
+def _piece(tokenizer: Any, one: int) -> Any:
+    """Return the token of an id; None for a row of the embedding that the tokenizer never uses."""
+    try:
+        return tokenizer.convert_ids_to_tokens(int(one))
+    except IndexError:  # of sentencepiece
+        return None
 
 
 def special_ids(tokenizer: Any) -> set[int]:
@@ -93,13 +100,14 @@ def special_ids(tokenizer: Any) -> set[int]:
 
 
 def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
+    known = [one for one in ids if _piece(tokenizer, one) is not None]
     return str(
-        tokenizer.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        tokenizer.decode(known, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     )
 
 
 def _label(tokenizer: Any, one: int, piece: Any) -> str:
-    if piece is None:  # a row of the embedding that the tokenizer never uses
+    if piece is None:
         return _unused(one)
     if piece.startswith((WORD_START, WORD_PART)):
         return str(piece)
