@@ -278,6 +278,11 @@ def test_spans_of_a_script_without_spaces_are_characters():
     asked = {"谁写下了第一个程序？": "艾达", "什么时候？": "一八四三年", "父亲是谁？": "诗人"}
     pairs = [Pair(str(Story(passage, text)), answer, 1) for text, answer in asked.items()] * 20
     said = []
+    config = make_config({"preset": "memory-network"})
+    hops = choose_task(config, lambda: pairs).task
+    assert (
+        hops.learn(config, pairs, file="a", why="", say=said.append).source.tokenizer.kind == "char"
+    )
     config = make_config({"preset": "span"})
     encoders = choose_task(config, lambda: pairs).task.learn(
         config, pairs, file="a", why="", say=said.append

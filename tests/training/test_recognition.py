@@ -31,9 +31,9 @@ def test_lines_without_tabs_are_text(tmp_path, name):
     assert name in why
 
 
-def questions(path, answers):
+def questions(path, answers, times=1):
     rows = [
-        {"context": text, "question": "who?", "answer": answer}
+        {"context": " ".join([text] * times), "question": "who?", "answer": answer}
         for text, answer in zip(PASSAGES, answers, strict=True)
     ]
     path.write_text("\n".join(map(json.dumps, rows)))
@@ -49,10 +49,13 @@ def test_answers_that_stand_in_their_passages_are_spans(tmp_path):
 
 
 @pytest.mark.parametrize("answer", ["The", "nobody"])
-def test_answers_that_come_again_are_chosen_by_a_memory_network(tmp_path, answer):
-    config, (why,) = said_of(questions(tmp_path / "q.jsonl", [answer] * len(PASSAGES)))
-    assert config.preset == "memory-network"
-    assert "memory-network" in why
+@pytest.mark.parametrize(
+    ("times", "preset"), [(1, "classifier-transformer"), (2, "memory-network")]
+)
+def test_answers_that_come_again_are_of_two_texts_or_of_a_story(tmp_path, answer, times, preset):
+    config, (why,) = said_of(questions(tmp_path / "q.jsonl", [answer] * len(PASSAGES), times))
+    assert config.preset == preset
+    assert preset in why
 
 
 @pytest.mark.parametrize(("tag", "found"), [("X", "rnn"), ("", "bahdanau")])  # tags, and copies

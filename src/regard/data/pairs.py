@@ -321,7 +321,7 @@ def _pair(shape: Format, max_chars: int, number: int, src: Any, tgt: Any, third:
     source are checked by `FrameReader`.
     """
     references = shape.references
-    if _are_tokens(src):
+    if shape.question is None and _are_tokens(src):  # those of a story are sentences
         if isinstance(tgt, list | tuple | np.ndarray) and len(tgt) == len(src):
             tgt = _spaced(tgt)
         src = _spaced(src)

@@ -57,6 +57,9 @@ PASSAGE: Final = 512
 MANY_EXAMPLES: Final = 1000
 #: times that each answer occurs at least, on average, if answers are a few to choose from
 EACH_ANSWER: Final = 5
+#: sentences of a story on average: a memory network chooses among them, and has nothing to choose
+#: where two texts are compared, of which the first counts as the story
+SENTENCES: Final = 2
 
 
 def recognised(config: Config, pairs: PairSource | None, say: Callable[[str], None]) -> Config:
@@ -93,7 +96,10 @@ def _of_examples(config: Config, pairs: PairSource | None) -> tuple[dict[str, An
         if _stand_in_passages(first):
             return {"preset": "span", "max_src_len": PASSAGE}, message("train.found.spans")
         if EACH_ANSWER * len({pair.tgt for pair in first}) <= len(first):
-            return {"preset": "memory-network"}, message("train.found.memory")
+            if sum(len(Story.of(pair.src).sentences) for pair in first) >= SENTENCES * len(first):
+                return {"preset": "memory-network"}, message("train.found.memory")
+            found = {"preset": "classifier-transformer", "max_src_len": PASSAGE}
+            return found, message("train.found.compared")
         return {"max_src_len": PASSAGE}, ""
     if _are_tags(files.first(MANY_EXAMPLES)):
         cut = {"src_tokenizer": "space", "tgt_tokenizer": "space"}

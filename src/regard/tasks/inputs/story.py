@@ -107,10 +107,13 @@ class StoryInput(LineInput):
         texts = list(dict.fromkeys(p for s in stories for p in (*s.sentences, s.question)))
         asked: str | TokenizerChoice = settings.src_tokenizer
         say(message("train.stories", why=why))
-        if settings.preset in STORY_PRESETS and asked == "auto":
-            asked = "word"
-        if settings.preset in SPAN_PRESETS and asked == "auto" and is_unspaced(texts):
-            asked = TokenizerChoice("char", message("train.why.unspaced-spans"))
+        if asked == "auto" and settings.preset in {*STORY_PRESETS, *SPAN_PRESETS}:
+            whole = settings.preset in SPAN_PRESETS
+            if is_unspaced(texts):
+                reason = message(f"train.why.unspaced-{'spans' if whole else 'short'}")
+                asked = TokenizerChoice("char", reason)
+            elif not whole:
+                asked = "word"
         side, answers = "source", []
         if settings.shared_vocab:
             side, answers = "source and target", [pair.tgt for pair in lines]

@@ -115,7 +115,7 @@ class TokenOutput(TaskOutput):
 
     def metrics(self) -> tuple[str, ...]:
         """Return the metrics that suit the targets, the main one first."""
-        if isinstance(self.input, StoryInput):
+        if isinstance(self.input, StoryInput) and self.settings.preset not in LABEL_PRESETS:
             return ("em", "f1")
         if self.settings.metric in ROUGE:
             return ROUGE
