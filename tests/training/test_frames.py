@@ -8,8 +8,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from regard.data import FrameScaler, Tokenizer, collate
-from regard.errors import DataError
+from regard.data import BadLines, FrameScaler, Tokenizer, collate
+from regard.data.pairs import RunColumns
+from regard.errors import ArgumentError, DataError
 from regard.models import (
     COPY_PRESETS,
     PRESETS,
@@ -20,6 +21,7 @@ from regard.models import (
 )
 from regard.symbols import SYMBOLS
 from regard.tasks import open_task
+from regard.tasks.settings import SourceFiles
 from regard.training import RunFolder, make_config
 from regard.training.setup import check_settings, prepare
 from sounds import FEATURES, spoken, write_jsonl, write_npy
@@ -96,6 +98,11 @@ def test_columns_of_numbers_are_one_source_each_with_a_scale_of_its_own(tmp_path
         found = made.learner.module.eval().encode(torch.from_numpy(every[..., None]), None)
         logits = made.learner.module.start(found).logits[:, len(SYMBOLS) :]
         assert ((logits.argmax(dim=1) == votes).all()) == (share == 1.0)
+    with pytest.raises(ArgumentError, match="have frames as sources to be exported"):
+        task.input.graph_inputs()
+    (tmp_path / "b.csv").write_text("kind,s,r,p q\n?,0.3,-700,5\n")
+    files = SourceFiles([str(tmp_path / "b.csv")], RunColumns(("*", "kind")), 99, BadLines(), None)
+    np.testing.assert_allclose(task.input.rows([*task.input.read(files)])[0], row)
     for bad, why in (({"r": 1, "s": 2}, "no column 'p q'"), ([1, 2], "3 columns are expected")):
         with pytest.raises(DataError, match=why):
             task.input.rows([bad])

@@ -8,8 +8,9 @@ from typing import Any, Final, NamedTuple
 
 from regard.atomic_files import atomic_output
 from regard.data.error_hints import PYTHON_HINTS, BadLine, BadLines, Columns, ErrorHints, shorten
-from regard.data.file_formats import ALL, ReadOptions, has_header, source_rows_layout, table_layout
+from regard.data.file_formats import ALL, ReadOptions, source_rows_layout, table_layout
 from regard.data.pairs import (
+    NUMBER,
     Format,
     Pair,
     Parser,
@@ -319,7 +320,8 @@ def source_rows(
 def _named_rows(table: Table) -> Rows:
     """Yield the rows of a table with the names of their columns; without these, their numbers."""
     first = [] if table.has_records else table.head_cells[0]
-    header = bool(first) and has_header(table.head_cells)
+    # a row of numbers is short of names, however few rows there are
+    header = bool(first) and not any(NUMBER.fullmatch(cell.strip()) for cell in first)
     names = [name.strip() for name in first] if header else [*map(str, range(len(first)))]
     for number, row in itertools.islice(table.rows(table.names or ()), int(header), None):
         try:

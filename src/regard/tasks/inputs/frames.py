@@ -272,7 +272,13 @@ class FrameInput(ArrayInput):
         return [[[float(f"{number:.4g}") for number in row] for row in numbers.tolist()]]
 
     def graph_inputs(self) -> GraphInputs:
-        """Return frames before scaling."""
+        """Return frames before scaling; raises ArgumentError for rows of columns."""
+        if self.scaler.columns:
+            rule, fix = (
+                "have frames as sources to be exported",
+                "use regard predict or regard serve",
+            )
+            raise ArgumentError("the run", rule, f"{len(self.scaler.columns)} columns", fix)
         return FrameInputs(self.scaler)
 
 
