@@ -4,19 +4,20 @@ Question: What do a convolution, an RNN, a self-attentive RNN and self-attention
 grow longer and vectors wider?
 
 Method: One layer of each family, of equal width, on random vectors: over the length at a fixed
-width, and over the width at a fixed length. Self-attention has one head per 64 of its width.
-Multiply-adds and chains of dependent products are counted on the definition, without sums and
-activations. Times are of training, forward and backward: medians of at least three runs after a
-warm-up, with quartiles as bands. Memory is the peak beyond weights and inputs: from torch's
-allocator on CUDA, and as the sum of live tensors on the CPU. Exponents are fitted in log-log to the
-five largest sizes of each curve, with 95% intervals; if the points bend or scatter, none is
-reported. A curve ends early if a run takes too long or too much memory.
+width, over the width at a fixed length, and the convolution over its kernel size too. Self-
+attention has one head per 64 of its width. Multiply-adds and chains of dependent products are
+counted on the definition, without sums and activations. Times are of training, forward and
+backward: medians of at least three runs after a warm-up, with quartiles as bands. Memory is the
+peak beyond weights and inputs: from torch's allocator on CUDA, and as the sum of live tensors on
+the CPU. Exponents are fitted in log-log to the five largest sizes of each curve, with 95%
+intervals; if the points bend or scatter, none is reported. A curve ends early if a run takes too
+long or too much memory.
 """
 
 import math
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from graphlib import TopologicalSorter
 from typing import Any, Final, NamedTuple
@@ -52,6 +53,9 @@ MIN_RUNS, MAX_RUNS = 3, 20
 SEED: Final = 0
 #: exponents are fitted to the largest sizes: at small ones the overhead of calls hides them
 FITTED: Final = 5
+#: letter of each swept size, and the kernels of the convolution
+LETTERS: Final = {"length": "n", "width": "d", "kernel_size": "k"}
+KERNELS: Final = (1, 3, 5, 9, 17, 33)
 #: backend of each path, and its name in the report
 BACKENDS: Final = {"fast": "auto", "reference": "reference"}
 PATHS: Final = {"reference": "definition", "fast": "fast path"}
@@ -179,7 +183,7 @@ def time_sizes(
 
     Args:
         family: the family of the layer.
-        sizes: from small to large, each with a `length` and a `width`.
+        sizes: from small to large, each with a `length`, a `width` and options of the family.
         batch: number of sequences.
         backend: as for `ops.use_backend`.
         patience: seconds; also the least time that a point is timed for.
@@ -226,9 +230,9 @@ def count_sizes(*, family: Family, sizes: Sequence[dict[str, int]], device: torc
 
 
 def _layer(
-    family: Family, batch: int, device: torch.device, *, length: int, width: int
+    family: Family, batch: int, device: torch.device, *, length: int, width: int, **options: int
 ) -> tuple[nn.Module, Tensor]:
-    layer = seeded(SEED, build, family, width).to(device)
+    layer = seeded(SEED, build, family, width, **options).to(device)
     x = torch.randn(batch, length, width, generator=torch.Generator().manual_seed(SEED))
     return layer, x.to(device).requires_grad_()
 
@@ -287,12 +291,14 @@ def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -
         "length": [{"length": n, "width": width} for n in lengths],
         "width": [{"length": length, "width": d} for d in widths],
     }
+    kernels = [{"length": length, "width": width, "kernel_size": k} for k in KERNELS]
     longest = context.choose(512, 2048)  # a loop over more steps would count nothing new
     limits = {"patience": context.choose(0.06, 0.2), "room": context.choose(1, 16) * 2**30}
     batch = context.choose(4, 8)
     data: Data = {"machine": device_name(context.device), "length": length, "width": width}
     data |= {"batch": batch, "counts": {}, "runs": {}}
     for family in families:
+        own = sweeps | ({"kernel_size": kernels} if family is CONVOLUTION else {})
         data["counts"][family.name] = {
             sweep: context.call(
                 f"{family.name}, operations",
@@ -300,7 +306,7 @@ def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -
                 family=family,
                 sizes=[size for size in sizes if size["length"] <= longest],
             )
-            for sweep, sizes in sweeps.items()
+            for sweep, sizes in own.items()
         }
         data["runs"][family.name] = {
             path: {
@@ -313,7 +319,7 @@ def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -
                     backend=backend,
                     **limits,
                 )
-                for sweep, sizes in sweeps.items()
+                for sweep, sizes in own.items()
                 if path == "fast" or sweep == "length"
             }
             for path, backend in BACKENDS.items()
@@ -323,12 +329,22 @@ def measure(context: ExperimentContext, families: Sequence[Family] = FAMILIES) -
 
 def judge(data: Data) -> list[Claim]:
     """Compare the documents' orders of growth with counts, times and memory."""
-    return [_rnn(data), _attention(data), _parallel(data), _memory(data), _long_sequences(data)]
+    return [
+        _order(data, CONVOLUTION, "O(k n d²)", {"kernel_size": 1, "length": 1, "width": 2}),
+        _order(data, RNN, "O(n d²)", {"length": 1, "width": 2}),
+        _attention(data),
+        _self_attentive(data),
+        _parallel(data),
+        _memory(data),
+        _long_sequences(data),
+    ]
 
 
-def _laws(data: Data, family: Family, what: str) -> dict[str, PowerLaw]:
-    """Return the power laws over length and width."""
-    return {sweep: curve(data, family.name, what, sweep).law() for sweep in ("length", "width")}
+def _laws(
+    data: Data, family: Family, what: str, sweeps: Iterable[str] = ("length", "width")
+) -> dict[str, PowerLaw]:
+    """Return the power laws over these sizes."""
+    return {sweep: curve(data, family.name, what, sweep).law() for sweep in sweeps}
 
 
 def _follow(laws: Mapping[str, PowerLaw], exponents: Mapping[str, int], within: float) -> bool:
@@ -336,18 +352,16 @@ def _follow(laws: Mapping[str, PowerLaw], exponents: Mapping[str, int], within: 
 
 
 def _listed(laws: Mapping[str, PowerLaw]) -> str:
-    return f"n: {laws['length']}, d: {laws['width']}"
+    return ", ".join(f"{LETTERS[sweep]}: {law}" for sweep, law in laws.items())
 
 
-def _rnn(data: Data) -> Claim:
+def _order(data: Data, family: Family, order: str, exponents: Mapping[str, int]) -> Claim:
     """Judge the order by its counts; the times decide whether it holds without limits."""
-    counts = _laws(data, RNN, "operations")
-    times = _laws(data, RNN, "seconds")
-    exponents = {"length": 1, "width": 2}
+    counts, times = (_laws(data, family, what, exponents) for what in ("operations", "seconds"))
     right = _follow(counts, exponents, COUNT_TOLERANCE)
     return Claim(
         TABLE,
-        "A layer of the kind RNN costs O(n d²).",
+        f"A layer of the kind {family.name} costs {order}.",
         verdict(right, _follow(times, exponents, TIME_TOLERANCE)),
         f"Multiply-adds grow with exponents {_listed(counts)}; "
         f"training on the fast path takes time with exponents {_listed(times)}.",
@@ -373,6 +387,26 @@ def _attention(data: Data) -> Claim:
         f"query, key, value and output they have {_listed(whole)}: the table leaves out their "
         f"n d². At d = {data['width']} the pairs outweigh the projections only from n = "
         f"{equal or math.inf:.0f}. Times in training on the fast path: {_listed(times)}.",
+    )
+
+
+def _self_attentive(data: Data) -> Claim:
+    base = curve(data, RNN.name, "operations").law()
+    whole = curve(data, SELF_ATTENTIVE.name, "operations")
+    # what is left without the matrices of each step: 4 d² for the cell `rnn`
+    matrices = [(4 * n + 1) * data["width"] ** 2 for n in whole.x]
+    left = [total - part for total, part in zip(whole.y, matrices, strict=True)]
+    past = power_law(whole.x[-FITTED:], left[-FITTED:])
+    times = curve(data, SELF_ATTENTIVE.name, "seconds").law()
+    right = past.includes(2, within=COUNT_TOLERANCE) and base.includes(1, within=COUNT_TOLERANCE)
+    shown = whole.law().includes(2, within=COUNT_TOLERANCE)
+    return Claim(
+        "document 1, summary",
+        "A self-attentive RNN costs 1 + 2 + ... + T = O(T²), where a plain RNN costs O(T).",
+        verdict(right, shown and times.includes(2, within=TIME_TOLERANCE)),
+        f"Attention to the past alone takes multiply-adds with exponent {past}; with the four "
+        f"matrices of each step it is {whole.law()}, and {base} for the plain RNN. Times in "
+        f"training on the fast path: {times}.",
     )
 
 
