@@ -83,7 +83,6 @@ def test_a_page(run, sister, texts, tmp_path):
     page = (tmp_path / "c.html").read_text()
     assert page.count("<svg") >= 24
     assert "Content-Security-Policy" in page
-    assert "must end in .html" in sentence(regard("compare", run, run, "a", "-o", "c.pdf"), 2)
 
 
 def test_two_checkpoints_of_a_run(run, tmp_path):
