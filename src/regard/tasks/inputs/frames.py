@@ -207,14 +207,12 @@ class FrameInput(ArrayInput):
 
     def starter(self, output: str) -> Mapping[str, Any]:
         """Return a small network for rows of numbers, beside which a linear map has a share."""
-        if output not in ("label", "number") or not self.scaler.frames:
+        if output not in ("label", "number") or not self.scaler.columns:
             return {}
         # the votes of numbers know no weights of labels
-        votes = {"linear": self.settings.task_options.get("class_weights") is None}
-        if not self.scaler.columns:
-            return votes
+        linear = self.settings.task_options.get("class_weights") is None
         sizes = {"dim": 64, "heads": 4, "feed_forward": 128, "layers": 2}
-        return {"preset": "classifier-transformer", **sizes, "dropout": 0.1, **votes}
+        return {"preset": "classifier-transformer", **sizes, "dropout": 0.1, "linear": linear}
 
     def notes(self, text: Text) -> tuple[str, ...]:
         """Return a sentence about the linear map, if there is one."""
@@ -273,12 +271,12 @@ class FrameInput(ArrayInput):
 
     def graph_inputs(self) -> GraphInputs:
         """Return frames before scaling; raises ArgumentError for rows of columns."""
-        if self.scaler.columns:
+        if self.scaler.columns or self.options.linear:
             rule, fix = (
                 "have frames as sources to be exported",
                 "use regard predict or regard serve",
             )
-            raise ArgumentError("the run", rule, f"{len(self.scaler.columns)} columns", fix)
+            raise ArgumentError("the run", rule, f"{self.scaler.frames} columns", fix)
         return FrameInputs(self.scaler)
 
 

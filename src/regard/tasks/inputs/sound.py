@@ -95,6 +95,11 @@ class SoundInput(FrameInput):
         return SoundReader(place.folder, options.mel, options.max_seconds)
 
     @classmethod
+    def choose_options(cls, settings: Settings, source: Any, say: Say) -> dict[str, Any]:
+        """Return none: what a recording is given as may have names, but no columns."""
+        return {}
+
+    @classmethod
     def learn(
         cls, settings: Settings, pairs: Iterable[Pair], *, file: str, why: str, say: Say
     ) -> SourceEncoder:
