@@ -23,8 +23,6 @@ OWN_KINDS = {
     "seq2seq": [],
     "transformer": ["cross", "encoder-self", "decoder-self"],
     "self-attentive": ["cross", "encoder-history", "decoder-history"],
-    "self-attentive-both": ["cross", "encoder-history", "encoder-future", "decoder-history"],
-    "self-attentive-lstm-both": ["cross", "encoder-history", "encoder-future", "decoder-history"],
     "memory": ["cross", "memory"],
     "lm-rnn": [],
     "lm-self-attentive": ["decoder-history"],

@@ -43,8 +43,6 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "luong-local-p": ("luong", {"score": "local-p", "half_width": 2}),
     "self-attentive-rnn": ("self-attentive", {"cell": "rnn"}),
     "self-attentive-lstm": ("self-attentive", {"cell": "lstm"}),
-    "self-attentive-both": ("self-attentive", {"bidirectional": True}),
-    "self-attentive-lstm-both": ("self-attentive", {"cell": "lstm", "bidirectional": True}),
     "lm-rnn-tied": ("lm-rnn", {"tied": "output"}),
     "lm-self-attentive-tied": ("lm-self-attentive", {"tied": "output"}),
     "lm-transformer-tied": ("lm-transformer", {"tied": "output"}),

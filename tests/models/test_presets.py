@@ -157,10 +157,6 @@ def test_maps_are_weights_over_real_tokens(variant):
         ("bahdanau", {"cross"}),
         ("gnmt", {"cross"}),
         ("self-attentive", {"encoder-history", "decoder-history", "cross"}),
-        (
-            "self-attentive-both",
-            {"encoder-history", "encoder-future", "decoder-history", "cross"},
-        ),
         ("monotonic", {"cross"}),
         ("transformer", {"encoder-self", "decoder-self", "cross"}),
         ("conv", {"cross"}),
@@ -176,28 +172,6 @@ def test_maps_are_weights_over_real_tokens(variant):
 )
 def test_kinds_of_maps(variant, kinds):
     assert set(build(variant)(*pairs(), need_weights=True).maps) == kinds
-
-
-@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
-def test_what_reads_back_is_given_each_source_from_its_end(cell):
-    src, lengths, _ = pairs()
-    encoder = build("self-attentive-both", cell=cell).encoder.double()
-    found = encoder(src, lengths, need_weights=True)
-    half = found.output.shape[2] // 2
-    for row, length in enumerate(lengths.tolist()):
-        x = encoder.embedding(src[row : row + 1, :length])
-        ahead = encoder.body(x, encoder.body.start(1, x), need_weights=True)
-        start = encoder.back.start(1, x)
-        back = encoder.back(x.flip(1), start, need_weights=True)
-        outputs = found.output[row, :length]
-        torch.testing.assert_close(outputs[:, :half], ahead.output[0])
-        torch.testing.assert_close(outputs[:, half:], back.output[0].flip(0))
-        ends = torch.cat([ahead.output[0, -1], back.output[0, -1]])
-        torch.testing.assert_close(found.summary[row], ends)
-        for layer, weights in enumerate(back.maps["history"]):
-            future = found.maps["encoder-future"][layer][row, :, :length, :length]
-            torch.testing.assert_close(future, weights[0].flip(1, 2))
-            assert (future.tril(-1) == 0).all()
 
 
 @every_variant

@@ -266,7 +266,7 @@ class Model:
             text: the source; of a language model, the beginning of its output.
             target: what the model is made to write; its own output if None.
             kinds: which maps to keep: `cross`, `encoder-self`, `decoder-self`, `encoder-history`,
-                `encoder-future`, `decoder-history`, `memory`; all that the model has if None.
+                `decoder-history`, `memory`; all that the model has if None.
             options: of decoding, as for a call; without effect if `target` is given.
         """
         (found,) = self.traces([text], None if target is None else [target], kinds=kinds, **options)

@@ -223,8 +223,8 @@ class ShowArgs:
     plain: bool = flag("--plain", "Describe the maps in sentences.")
     as_json: bool = flag("--json", "Print the trace as JSON.")
     kind: str = option(
-        "cross, encoder-self, decoder-self, encoder-history, encoder-future, decoder-history, "
-        "memory, hops; auto is hops or cross if any.",
+        "cross, encoder-self, decoder-self, encoder-history, decoder-history, memory, hops; auto "
+        "is hops or cross if any.",
         default="auto",
     )
     layer: str = option("Number from 0, or auto for the sharpest.", default="auto")

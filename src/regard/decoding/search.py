@@ -78,7 +78,7 @@ def decode(
         options: see `DecodingOptions`.
         need_weights: whether hypotheses carry attention maps.
         kinds: the maps that they carry then: `cross`, `decoder-self`, `decoder-history`,
-            `encoder-self`, `encoder-history`, `encoder-future`, `memory`. Kinds that the model does
+            `encoder-self`, `encoder-history`, `memory`. Kinds that the model does
             not have are left out.
         graphs: of this model, to replay the steps on a GPU; None runs them one by one.
         alternatives: likeliest tokens at each place that hypotheses carry.

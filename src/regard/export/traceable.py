@@ -66,9 +66,8 @@ def exportable(model: ModelT) -> ModelT:
         for name in next((own for kind, own in STACKS.items() if isinstance(module, kind)), ()):
             setattr(module, name, NodeStack(cast(RNNStack, getattr(module, name))))
         if isinstance(module, SelfAttentiveEncoder):
-            for body in (module.body, *([] if module.back is None else [module.back])):
-                layers = (cast(SelfAttentiveRNN, layer) for layer in body.layers)
-                body.layers = nn.ModuleList(LoopedRNN(layer) for layer in layers)
+            layers = (cast(SelfAttentiveRNN, layer) for layer in module.body.layers)
+            module.body.layers = nn.ModuleList(LoopedRNN(layer) for layer in layers)
     return model
 
 

@@ -60,14 +60,6 @@ def reverse(
     return x.gather(1, mirror.expand_as(x))
 
 
-def in_source_order(
-    weights: Float[Tensor, "batch heads length length"], mirror: Int[Tensor, "batch length 1"]
-) -> Float[Tensor, "batch heads length length"]:
-    """The weights of reversed rows, with rows and columns in the order of the source."""
-    rows, columns = mirror[:, None], mirror[:, None].mT
-    return weights.gather(2, rows.expand_as(weights)).gather(3, columns.expand_as(weights))
-
-
 CELLS: Final[dict[str, type[nn.RNN] | type[nn.GRU] | type[nn.LSTM]]] = {
     "rnn": nn.RNN,
     "gru": nn.GRU,

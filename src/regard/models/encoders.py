@@ -1,19 +1,17 @@
 """Encoders: from a source to a memory; and adapters in place of their embeddings."""
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, TypeVar, cast, final
+from typing import TypeVar, cast, final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
 from regard import masks
 from regard.errors import ArgumentError
 from regard.layers import ConvEncoder, RNNStack, SelfAttentiveRNN, TransformerEncoder
-from regard.layers.rnn import in_source_order, mirrored, real_steps, reverse
 from regard.models.adapters import InputAdapter, read_source
 from regard.models.language_model import SelfAttentiveBody
-from regard.models.protocol import Lengths, Maps, Memory, Src
+from regard.models.protocol import Lengths, Memory, Src
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -55,53 +53,23 @@ class RecurrentEncoder(Encoder):
 
 @final
 class SelfAttentiveEncoder(Encoder):
-    """A self-attentive RNN; the summary is its last output, `[h_n; c_n]`.
+    """A self-attentive RNN; the summary is its last output, `[h_n; c_n]`."""
 
-    With `back`, a second one reads each source backwards and attends to later tokens. Outputs and
-    summary are then those of both, concatenated.
-    """
-
-    def __init__(
-        self, embedding: nn.Module, body: SelfAttentiveBody, back: SelfAttentiveBody | None = None
-    ) -> None:
+    def __init__(self, embedding: nn.Module, body: SelfAttentiveBody) -> None:
         super().__init__()
-        self.embedding, self.body, self.back = embedding, body, back
+        self.embedding, self.body = embedding, body
         self.input_size = cast(SelfAttentiveRNN, body.layers[0]).input_size
-        self.output_size = body.output_size + (0 if back is None else back.output_size)
-        self.summary_size = self.output_size
+        self.output_size = self.summary_size = body.output_size
 
     def forward(self, src: Src, lengths: Lengths, *, need_weights: bool = False) -> Memory:
-        """Encode; the maps are `encoder-history` and, with `back`, `encoder-future`."""
+        """Encode; the maps are `encoder-history`, of each layer."""
         x, real, tokens = read_source(self.embedding, src, lengths)
-        ahead = _read(self.body, x, real, need_weights)
-        if self.back is None:
-            read = ahead
-            maps: Maps = {"encoder-history": ahead.maps}
-        else:
-            mirror = mirrored(real_steps(x, real), real)
-            back = _read(self.back, reverse(x, mirror), real, need_weights)
-            output = torch.cat([ahead.output, reverse(back.output, mirror)], dim=-1)
-            read = _Read(output, torch.cat([ahead.summary, back.summary], dim=-1), ())
-            future = tuple(in_source_order(weights, mirror) for weights in back.maps)
-            maps = {"encoder-history": ahead.maps, "encoder-future": future}
-        return Memory(
-            read.output, real, read.summary, tokens=tokens, maps=maps if need_weights else {}
-        )
-
-
-class _Read(NamedTuple):
-    """Outputs of one direction; the maps are of each layer."""
-
-    output: Float[Tensor, "batch length width"]
-    summary: Float[Tensor, "batch width"]
-    maps: tuple[Tensor, ...]
-
-
-def _read(body: SelfAttentiveBody, x: Tensor, real: Tensor, need_weights: bool) -> _Read:
-    out = body(x, body.start(x.shape[0], x), lengths=real, need_weights=need_weights)
-    last = (real - 1).clamp(min=0)[:, None, None].expand(-1, 1, out.output.shape[2])
-    summary = out.output.gather(1, last).squeeze(1)
-    return _Read(out.output, summary, out.maps.get("history", ()))
+        start = self.body.start(x.shape[0], x)
+        out = self.body(x, start, lengths=real, need_weights=need_weights)
+        last = (real - 1).clamp(min=0)[:, None, None].expand(-1, 1, out.output.shape[2])
+        summary = out.output.gather(1, last).squeeze(1)
+        maps = {"encoder-history": out.maps["history"]} if need_weights else {}
+        return Memory(out.output, real, summary, tokens=tokens, maps=maps)
 
 
 @final

@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from inspect import Parameter
 from typing import Any, Final, Literal, NamedTuple, TypeVar, cast, get_args, get_type_hints
 
@@ -281,14 +281,9 @@ class Parts:
         )
         return RecurrentEncoder(self.embedding(), stack)
 
-    def self_attentive_encoder(self, *, bidirectional: bool) -> SelfAttentiveEncoder:
-        """A self-attentive RNN over source tokens; if bidirectional, each has half of the width."""
-        embedding = self.embedding()
-        if not bidirectional:
-            return SelfAttentiveEncoder(embedding, self.self_attentive_body())
-        narrow = replace(self, n=self.n._replace(hidden=half_of(hidden=self.n.hidden)))
-        ahead, back = (narrow.self_attentive_body() for _ in range(2))
-        return SelfAttentiveEncoder(embedding, ahead, back)
+    def self_attentive_encoder(self) -> SelfAttentiveEncoder:
+        """A self-attentive RNN over source tokens."""
+        return SelfAttentiveEncoder(self.embedding(), self.self_attentive_body())
 
     def transformer_encoder(self, layers: int | None = None) -> AttentionEncoder:
         """A Transformer encoder."""

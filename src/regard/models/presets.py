@@ -190,13 +190,12 @@ def gnmt(parts: Parts) -> EncoderDecoder:
 
 
 @preset(RECURRENT, cell="gru", tied=Tied)
-def self_attentive(parts: Parts, *, bidirectional: bool = False) -> EncoderDecoder:
+def self_attentive(parts: Parts) -> EncoderDecoder:
     """Self-attentive RNNs read source and target, additive attention between them.
 
-    `cell="rnn"` is the plain recurrence, `cell="lstm"` the LSTMN of Cheng et al. (2016). With
-    `bidirectional`, half of the encoder reads the source from its end.
+    `cell="rnn"` is the plain recurrence, `cell="lstm"` the LSTMN of Cheng et al. (2016).
     """
-    encoder = parts.self_attentive_encoder(bidirectional=bidirectional)
+    encoder = parts.self_attentive_encoder()
     body = parts.self_attentive_body()
     decoder = ParallelDecoder(
         parts.embedding("tgt"),
@@ -322,11 +321,9 @@ def rnn_classifier(parts: Parts, *, ngrams: int = 0) -> Classifier:
 
 
 @preset(RECURRENT, target="classes", cell="lstm")
-def self_attentive_classifier(
-    parts: Parts, *, ngrams: int = 0, bidirectional: bool = False
-) -> Classifier:
-    """Attentive pooling over a self-attentive RNN, which may read the source from both ends."""
-    encoder = parts.self_attentive_encoder(bidirectional=bidirectional)
+def self_attentive_classifier(parts: Parts, *, ngrams: int = 0) -> Classifier:
+    """Attentive pooling over a self-attentive RNN."""
+    encoder = parts.self_attentive_encoder()
     return _classifier(parts, encoder, parts.n.hidden, ngrams)
 
 

@@ -19,9 +19,9 @@ from regard.preemption import submodules
 from regard.state import State
 
 #: Attention weights by kind, one tensor (batch, heads, q_len, kv_len) per layer. The kinds are
-#: `cross`, `encoder-self`, `decoder-self`; for self-attentive RNNs `encoder-history`,
-#: `decoder-history` and, where the source is read backwards, `encoder-future`; `memory`, whose keys
-#: are the slots of an external memory; and `hops`, whose queries are the hops of a memory network.
+#: `cross`, `encoder-self`, `decoder-self`; for self-attentive RNNs `encoder-history`
+#: and `decoder-history`; `memory`, whose keys are the slots of an external memory; and `hops`,
+#: whose queries are the hops of a memory network.
 Maps = dict[str, tuple[Tensor, ...]]
 
 #: Sources: token ids, or vectors or images for a model with an adapter.

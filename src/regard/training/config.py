@@ -568,7 +568,6 @@ OPTIONS: Final = {
     "hidden": "width of the recurrent layers and of the memory; even",
     "layers": "layers of the encoder, and of the decoder",
     "cell": "the recurrence",
-    "bidirectional": "whether half of the encoder reads the source from its end",
     "dropout": "dropout rate",
     "encoder_layers": "layers of the encoder; default: as many as the decoder has",
     "channels": "filters over the weights of the step before, which location-aware attention sees",

@@ -41,7 +41,7 @@ class AttentionCall:
         name: of the calling module, as in `named_modules`.
         run: number of the call of the captured module, counted from 0.
         weights: (batch, heads, q_len, kv_len) on the CPU.
-        causal, same, history, future, extra, slots: see `recompute.PendingWeights`.
+        causal, same, history, extra, slots: see `recompute.PendingWeights`.
         masked: whether rows whose keys were all masked have been set to zero.
     """
 
@@ -51,7 +51,6 @@ class AttentionCall:
     causal: bool = False
     same: bool | None = None
     history: bool = False
-    future: bool = False
     extra: int = 0
     slots: bool = False
     masked: bool = False
@@ -455,8 +454,6 @@ def _kind(
         return "cross", "target", "source"
     if call.slots:
         return "memory", "target", "slots"
-    if call.future:
-        return "encoder-future", "source", "source"
     named = "decoder" in call.name.lower()
     what = "history" if call.history else "self"
     if not two:

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from regard import ops
-from regard.layers.rnn import in_source_order, mirrored, real_steps
 from regard.ops.additive_attention import additive_attention
 from regard.ops.attentive_rnn import attention_weights
 from regard.ops.backend import unwatched
@@ -179,7 +178,6 @@ class PendingWeights(NamedTuple):
         causal: whether later keys are masked; None if the weights themselves must tell.
         same: whether queries and keys come from one sequence; None if unknown.
         history: whether it is the attention of a self-attentive RNN to its past.
-        future: whether this RNN read from the end, so that its past is what follows.
         extra: number of last columns that are no input.
         slots: whether the columns are slots of an external memory.
     """
@@ -189,7 +187,6 @@ class PendingWeights(NamedTuple):
     causal: bool | None = False
     same: bool | None = None
     history: bool = False
-    future: bool = False
     extra: int = 0
     slots: bool = False
 
@@ -371,18 +368,14 @@ _SIGNATURES: Final = {name: inspect.signature(getattr(ops, name)) for name in _R
 
 
 def from_operator(
-    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, *, reads_back: bool
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
 ) -> PendingWeights | None:
-    """Describe a call of one of regard's operators; None if it has no weights.
-
-    `reads_back` tells that sources are given from their ends.
-    """
+    """Describe a call of one of regard's operators; None if it has no weights."""
     if name not in _RECIPES:
         return None
     given = _SIGNATURES[name].bind(*args, **kwargs).arguments
     shape = _RECIPES[name].shape(given)
     history = name == "self_attentive_rnn"
-    future = history and reads_back
     causal = history or given.get("causal") or masks_ahead(given.get("mask"))
     same = True if history or given.get("causal") else None
     if name in ("attentive_rnn", "monotonic_alignment"):
@@ -391,13 +384,10 @@ def from_operator(
     def compute() -> Tensor:
         weights = _RECIPES[name].weights(given, output)
         assert weights is not None
-        if not future:
-            return weights
-        lengths = given["lengths"]
-        return in_source_order(weights, mirrored(real_steps(weights[:, 0], lengths), lengths))
+        return weights
 
-    causal = bool(causal) and not future and shape[2] == shape[3]
-    return PendingWeights(shape, compute, causal, same, history, future)
+    causal = bool(causal) and shape[2] == shape[3]
+    return PendingWeights(shape, compute, causal, same, history)
 
 
 def _all_wide(given: Arguments) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """`regard.capture`: record the attention weights of any module, whatever kernel computes them."""
 
 import difflib
-import itertools
 import math
 import re
 import threading
@@ -25,7 +24,6 @@ from regard.attention import (
 )
 from regard.errors import ArgumentError
 from regard.layers import ContentMemory
-from regard.models.encoders import SelfAttentiveEncoder
 from regard.ops.backend import watch
 from regard.preemption import is_preemptible
 from regard.seeing.capture import recompute
@@ -358,9 +356,7 @@ class _Recorder:
             output = run(*args, **kwargs)
         if self.listens:
             with self.guard():
-                pending = recompute.from_operator(
-                    name, args, kwargs, output, reads_back=self.reads_back
-                )
+                pending = recompute.from_operator(name, args, kwargs, output)
                 if pending is not None:
                     self.keep(pending)
         return output
@@ -378,12 +374,6 @@ class _Recorder:
     def _mark_recorded(self) -> None:
         for frame in self.frames:
             frame.recorded = True
-
-    @property
-    def reads_back(self) -> bool:
-        """True if the running module was given each source from its end."""
-        inside = itertools.pairwise(frame.module for frame in self.frames)
-        return any(isinstance(a, SelfAttentiveEncoder) and b is a.back for a, b in inside)
 
     def attended(self, pending: PendingWeights) -> None:
         """Keep the weights of a call whose rows are those of the batch; others are noted."""
@@ -465,7 +455,7 @@ class _Recorder:
         same = frame.same if pending.same is None else pending.same
         return AttentionCall(
             *(frame.name, self.run, weights, causal, same),
-            *(pending.history, pending.future, pending.extra, pending.slots),
+            *(pending.history, pending.extra, pending.slots),
         )
 
 

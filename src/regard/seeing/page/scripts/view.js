@@ -9,7 +9,6 @@ const SIDES = {
   "encoder-self": ["input", "input"],
   "decoder-self": ["output", "output-so-far"],
   "encoder-history": ["input", "input-so-far"],
-  "encoder-future": ["input", "later-input"],
   "decoder-history": ["output", "output-so-far"],
   memory: ["output", "memory"],
   hops: ["hop", "sentence"],
