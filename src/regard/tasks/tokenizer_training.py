@@ -82,8 +82,11 @@ def learn_target_tokenizer(
         found = TokenizerChoice("label", message("train.why.asked"))
     elif asked == "auto" and (found := choose_label_tokenizer(targets, each)) is not None:
         found = found._replace(reason=message("train.why.labels-refuse", reason=found.reason))
+    distinct = {*targets}
+    if asked == "auto" and len(distinct) > 2 and all(map(str.isdecimal, distinct)):
+        say(message("train.whole-numbers", target=targets[0]))
     if found is None:
-        if len(set(targets)) == 1:
+        if len(distinct) == 1:
             say(message("train.constant-target", file=file, value=f"{targets[0]!r:.40}"))
         return learn_tokenizer(settings, "target", asked, targets, say)
     tokenizer = Tokenizer.train("label", targets)
@@ -93,8 +96,6 @@ def learn_target_tokenizer(
         fix = "add examples of another label, or choose another tgt_tokenizer and preset"
         raise DataError(file, None, reason, fix)
     say(message("train.labels", count=len(labels), reason=found.reason))
-    if asked == "auto" and len(labels) > 2 and all(label.isdecimal() for label in labels):
-        say(message("train.labels-or-numbers", label=labels[0]))
     if settings.preset not in LABEL_PRESETS and "preset" in settings.model_fields_set:
         classifier = next(iter(LABEL_PRESETS))
         say(message("train.labels-like-tokens", preset=settings.preset, classifier=classifier))
