@@ -519,6 +519,7 @@ def test_tables_of_other_libraries_are_pairs():
         ("grade,a,b", lambda i: (i % 3, i / 7, -i / 3), "grade"),
         ("a,b", lambda i: (i / 7, i), "b"),
         ("a,b", lambda i: (i, i * i), None),
+        ("said,grade", lambda i: ("good bad"[: 4 + i % 3], i % 5), None),
         ("a,b,kind,sort", lambda i: (i / 7, i / 3, "xy"[i % 2], "uv"[i % 2]), None),
         ("a,b,note,kind", lambda i: (i / 7, i / 3, f"note {i} of it", "xy"[i % 2]), None),
         ("text,label", lambda i: (i / 7, i % 2), None),

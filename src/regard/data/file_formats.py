@@ -540,7 +540,8 @@ def choose_numbers(names: Cells, rows: Sequence[Cells]) -> str | None:
         [name for name in able if name.strip().lower() in known],
         [name for name in able if held[name] == "labels"],
     ):
-        if len(found) == 1 and numbers != found:
+        # of two columns the second is the target, as in all pairs
+        if len(found) == 1 and numbers != found and (names[2:] or found[0] == names[1]):
             return found[0]
     columns = {name: {row[names.index(name)].strip() for row in full} for name in numbers}
     whole = [name for name in numbers if all(cell.isdecimal() for cell in columns[name])]
