@@ -31,6 +31,8 @@ FORMER: Final = {
     "warmup": 200,
     "eval_every": "epoch",
     "eval_pairs": 1000,
+    "rdrop": 0,
+    "tied": "none",
 }
 #: a point of a curve, over four lines
 POINT: Final = re.compile(r"\[\s+(\S+),\s+(\S+)\s+\]")

@@ -21,8 +21,8 @@ FILES = {
     "bad line": (f"{GOOD}abc\t\n", r"skip_bad=True|--skip-bad"),
     "too long": (f"{GOOD}{'ab ' * 5000}\tb\n", r"skip_bad=True|--skip-bad"),
     "other keys": (
-        "".join(json.dumps({"en": src, "by": src, "fr": tgt}) + "\n" for src, tgt in PAIRS),
-        r'columns="en,fr"',
+        "".join(json.dumps({"one": src, "by": src, "other": tgt}) + "\n" for src, tgt in PAIRS),
+        r'columns="one,other"',
     ),
     "another name": (
         "en\tfr\n" + GOOD,
@@ -58,7 +58,7 @@ def test_what_is_said_of_training_data_works_in_a_shell(in_folder, case):
 def test_what_is_said_of_pairs_for_a_run_works(run, tagged, in_folder, verb):
     name = written(in_folder, FILES["other keys"][0])
     said = sentence(regard(verb, run, name), 1)
-    done(regard(verb, run, name, *shlex.split(found(r"--columns en,fr", said))))
+    done(regard(verb, run, name, *shlex.split(found(r"--columns one,other", said))))
 
     name = written(in_folder, "a b\tb a\tV;PST\tsaid by Ann\n")
     said = sentence(regard(verb, tagged, name), 1)

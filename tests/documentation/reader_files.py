@@ -128,6 +128,10 @@ FILES = {
     "chapter.txt": _text("the cat sat on a mat and the dog ran to a tree"),
     "reviews.tsv": _toy("labels"),
     "reviews.csv": _reviews,
+    "iris.csv": _text(
+        "sepal,petal,species\n"
+        + "".join(f"{i % 9}.{i % 7},{i % 5 + i % 2}.5,{'ab'[i % 2]}\n" for i in range(60))
+    ),
     "questions.jsonl": _squad,
     "squad.jsonl": _squad,
     "babi.tsv": _toy("questions, answer chosen"),

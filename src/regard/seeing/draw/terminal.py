@@ -218,7 +218,7 @@ class _MatrixLayout:
             special = weight < FAINT or view.row_special[i] or view.column_special[j]
             cell = pad_left(cell, room + 1)
             cells += self.style.bold(cell) if j == best else self.style.dim(cell, special)
-        hidden = f"{share_text(view.hidden[i]):>{HIDDEN}}" if view.hides_mass else ""
+        hidden = f"{share_text(float(view.hidden[i])):>{HIDDEN}}" if view.hides_mass else ""
         own = view.probs[i]
         prob = "" if own is None else f" {share_text(own):>5}"
         name = self.style.dim(pad_left(self.names[i], self.left), view.row_special[i])
@@ -265,7 +265,8 @@ def _entries(view: View, i: int, inputs: Sequence[str], room: int, glyphs: Glyph
     """List inputs until most of the row is covered or the line is full; at least one."""
     weights, prob = view.weights[i], view.probs[i]
     rest_name = message("show.rest")
-    tail = f"   {message('show.hidden')} {share_text(view.hidden[i])}" if view.hides_mass else ""
+    hidden = f"   {message('show.hidden')} {share_text(float(view.hidden[i]))}"
+    tail = hidden if view.hides_mass else ""
     tail += "" if prob is None else f"   p {share_text(prob)}"
     room -= cell_len(tail) + cell_len(f"   {rest_name} 0.00")
     text, total = "", float(weights.sum())
