@@ -71,7 +71,8 @@ def test_a_tag_for_each_word_is_written_by_a_tagger(tmp_path, form, tag, found):
         written(tmp_path / form, lines) if pairs is None else make_config({}), pairs
     )
     assert config.preset == found
-    assert [config.src_tokenizer == "space", bool(why)] == [found == "rnn"] * 2
+    both_ends = config.model == {"bidirectional": True}
+    assert [config.src_tokenizer == "space", bool(why), both_ends] == [found == "rnn"] * 3
 
 
 def test_targets_with_fractions_are_numbers():

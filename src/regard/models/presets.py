@@ -78,10 +78,12 @@ LuongScore = Literal["dot", "general", "concat", "local-m", "local-p"]
 
 
 @preset(RECURRENT, cell="lstm")
-def rnn(parts: Parts) -> Tagger:
-    """RNN tagger: one output per input, which sees no later input."""
-    stack = parts.stack()
-    encoder = RecurrentEncoder(parts.embedding(), stack)
+def rnn(parts: Parts, *, bidirectional: bool = False) -> Tagger:
+    """RNN tagger: one output per input, which sees no later input, unless it is bidirectional."""
+    if bidirectional:
+        encoder = parts.bidirectional_encoder()
+    else:
+        encoder = RecurrentEncoder(parts.embedding(), parts.stack())
     return Tagger(encoder, parts.tgt_vocab, dropout=parts.dropout)
 
 

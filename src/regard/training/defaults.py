@@ -103,7 +103,7 @@ def _of_examples(config: Config, pairs: PairSource | None) -> tuple[dict[str, An
         return {"max_src_len": PASSAGE}, ""
     if _are_tags(files.first(MANY_EXAMPLES)):
         cut = {"src_tokenizer": "space", "tgt_tokenizer": "space"}
-        return {"preset": "rnn", **cut}, message("train.found.tags")
+        return {"preset": "rnn", "bidirectional": True, **cut}, message("train.found.tags")
     targets = [pair.tgt for pair in first]
     # where sources are rows of numbers, targets that hardly come again are no labels
     of_rows = isinstance(first[0].frames, Mapping) and 2 * len({*targets}) > len(first)
